@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.plan import plan as planning
 from headrace.testing import Driver
 
@@ -195,7 +196,7 @@ RIGHTS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(6))
 @given(
     how=st.sampled_from(HOWS),
     condition=st.sampled_from(CONDITIONS),

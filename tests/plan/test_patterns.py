@@ -54,7 +54,7 @@ def texts(alphabet="abc"):
 
 
 @pytest.mark.parametrize("block", [2, 1024])
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(60))
 @given(text=texts(), rows=st.text("abc", min_size=1, max_size=14))
 def test_a_match_is_that_of_a_regular_expression(block, text, rows):
     """However few rows have their ends in memory."""
@@ -75,7 +75,7 @@ def test_a_match_is_that_of_a_regular_expression(block, text, rows):
             raise
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40))
 @given(text=texts(), rows=st.text("abc", min_size=2, max_size=12), cut=st.integers(1, 11), overlapping=st.booleans())
 def test_what_is_decided_stays_as_it_is(text, rows, cut, overlapping):
     """The matches of the first rows, as far as they are decided, are those of all rows."""

@@ -10,6 +10,7 @@ import pytest
 from crashing_sinks import WRITER, Kept, batches, check_crashes, check_each_crash, check_zombie, for_rows
 
 import headrace as hr
+from budget import fast
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.base.time import ManualClock
@@ -48,7 +49,7 @@ def test_a_table_of_delta_is_a_sink(make, table):
     check_sink(kept)
 
 
-@BOTH
+@pytest.mark.parametrize("table", fast(*[True], of=[False, True]))
 def test_a_crash_at_any_step_leaves_each_epoch_once(make, table, monkeypatch):
     """Also while files are compacted, which is after every second version here."""
     check_each_crash(make, table=table)

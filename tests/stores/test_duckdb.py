@@ -12,6 +12,7 @@ import pytest
 from crashing_sinks import Kept, check_each_crash, check_zombie, for_rows
 
 import headrace as hr
+from budget import fast
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.base.time import ManualClock
@@ -47,7 +48,7 @@ def test_a_table_of_duckdb_is_a_sink(make, table):
     check_sink(kept)
 
 
-@BOTH
+@pytest.mark.parametrize("table", fast(*[True], of=[False, True]))
 def test_a_crash_at_any_step_leaves_each_epoch_once(make, table):
     check_each_crash(make, table=table)
 

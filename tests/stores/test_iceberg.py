@@ -13,6 +13,7 @@ import pytest
 from crashing_sinks import WRITER, Kept, batches, check_crashes, check_each_crash, check_zombie, for_rows
 
 import headrace as hr
+from budget import fast
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.time import ManualClock
@@ -73,7 +74,7 @@ def test_a_table_of_iceberg_is_a_sink(make, table):
     check_sink(kept)
 
 
-@BOTH
+@pytest.mark.parametrize("table", fast(*[True], of=[False, True]))
 def test_a_crash_at_any_step_leaves_each_epoch_once(make, table, monkeypatch):
     """Also while files are gathered, and manifests left out, which is with every second snapshot here."""
     monkeypatch.setattr(f"{FILES}.GATHERED", 2)

@@ -17,6 +17,7 @@ import pytest
 from crashing_sinks import Kept, batches, check_crashes, check_zombie, expected, for_rows, write
 
 import headrace as hr
+from budget import fast
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import ManualClock
 from headrace.connect import parquet
@@ -54,7 +55,7 @@ def test_a_folder_is_a_sink(make, table):
     check_sink(kept)
 
 
-@BOTH
+@pytest.mark.parametrize("table", fast(*[True], of=[False, True]))
 @SIZES
 def test_a_crash_at_any_step_leaves_each_epoch_once(make, table, size, monkeypatch):
     """Also while files are gathered, which is after every second epoch here."""
