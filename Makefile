@@ -2,7 +2,8 @@
 BIN := .venv/bin
 # more than a small machine has cores: half of the time they wait, for disks and for processes that start
 WORKERS ?= 4
-# tests start many processes: each would compile the sources anew where the environment forbids keeping bytecode
+# tests start many processes: each would compile the sources anew where the environment forbids keeping bytecode;
+# tests themselves are compiled while mypy runs, else each worker would do it
 FREE := env -u PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test prove kafka clean
@@ -26,7 +27,7 @@ test: setup
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check . || { echo "hint: $(BIN)/ruff format ."; exit 1; }
 	@echo "==> test: types (mypy)"
-	@$(BIN)/mypy
+	@$(FREE) $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & $(BIN)/mypy; found=$$?; wait; exit $$found
 	@echo "==> test: behaviour (pytest, $(WORKERS) workers; what needs Spark shares two sessions)"
 	@$(FREE) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 
