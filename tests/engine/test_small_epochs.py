@@ -170,6 +170,14 @@ def test_what_is_small(tmp_path):
         assert whole.is_small(many.planning, before(heads=fits), rows(10)), f"{step} keeps little in each shard"
         too_many = {step: fits[step] | {"x": full}}
         assert whole.is_small(many.planning, before(heads=too_many), rows(10)) == looked_up, f"{step}: in all, too much"
+        alone = dataclasses.replace(job, small=MOST_ROWS).planning
+        assert whole.is_small(alone, before(heads=large), rows(10)), f"{step}: no other machine would help"
+        larger = {step: {"1": dataclasses.replace(full, full_bytes=whole.SCANNED_BYTES + 1)}}
+        assert whole.is_small(alone, before(heads=larger), rows(10)) == looked_up, f"{step} keeps very much"
+    many_rows = 10 * SMALL_ROWS
+    assert whole.is_small(alone, before(seconds=9.9, rows=many_rows), rows(many_rows)), "many rows may take long"
+    assert not whole.is_small(alone, before(seconds=10.1, rows=many_rows), rows(many_rows))
+    assert not whole.is_small(alone, before(seconds=1.1), rows(10))
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])

@@ -24,8 +24,11 @@ SMALL_BYTES = 4 * 1024 * 1024
 """State up to this size stays in each worker's memory: opening and closing a file costs 5 ms an epoch or more."""
 MOST_BYTES = 64 * SMALL_BYTES
 """State up to this size, of all shards and apps together, stays in each worker's memory."""
+SCANNED_BYTES = 16 * SMALL_BYTES
+"""The same where one task uses the whole machine: the tasks of a stage would open the same files."""
 MOST_SECONDS = 1.0
-"""Few rows may still take long: an epoch is not small if the one before took longer with as few rows."""
+"""Few rows may still take long: an epoch is not small if the one before took longer with as few rows. Where one task
+uses the whole machine, so long for each `SMALL_ROWS` of its rows."""
 USUAL_SHARDS = 16
 """With more of them an epoch may take longer, in proportion: each level of each shard has its fixed cost."""
 
@@ -49,6 +52,11 @@ class Planning:
     fault: Callable[[str], None]
     ahead: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The steps that emit by the watermark that an epoch's input reaches, with their sources."""
+
+    @property
+    def whole_machine(self) -> bool:
+        """Whether one task does with its threads what the tasks of a stage do."""
+        return self.small >= SMALL_ROWS_OF_ONE_MACHINE
 
     def before(self, epoch: int) -> Commit:
         """Return the commit that an epoch builds on."""
@@ -81,15 +89,16 @@ def is_small(planning: Planning, before: Commit, ranges: Sequence[OffsetRange], 
     rows = total_rows(ranges)
     return (
         rows <= planning.small
-        and (not warm or before.seconds <= _most_seconds(planning.shards) or before.rows > rows)
+        and (not warm or before.seconds <= _most_seconds(planning, rows) or before.rows > rows)
         and only_replayable(planning.inputs)
         and _scans_little(planning, before)
     )
 
 
-def _most_seconds(shards: int) -> float:
-    """Return how long an epoch of few rows may take, for the next one to be small."""
-    return MOST_SECONDS * max(1.0, shards / USUAL_SHARDS)
+def _most_seconds(planning: Planning, rows: int) -> float:
+    """Return how long an epoch of so many rows may take, for the next one to be small."""
+    parts = rows / SMALL_ROWS if planning.whole_machine else 1.0
+    return MOST_SECONDS * max(1.0, parts, planning.shards / USUAL_SHARDS)
 
 
 def _scans_little(planning: Planning, before: Commit) -> bool:
@@ -97,4 +106,5 @@ def _scans_little(planning: Planning, before: Commit) -> bool:
     sizes = [
         head.full_bytes + head.chain_bytes for step in planning.scanned for head in before.heads.get(step, {}).values()
     ]
-    return max(sizes, default=0) <= SMALL_BYTES and sum(sizes) <= MOST_BYTES
+    most = SCANNED_BYTES if planning.whole_machine else SMALL_BYTES
+    return max(sizes, default=0) <= most and sum(sizes) <= MOST_BYTES
