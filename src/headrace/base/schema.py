@@ -282,3 +282,12 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 def wider_integer(before: str, after: str) -> bool:
     """Whether two names of types are integers, and the second has room for more: `int` and then `bigint`."""
     return before in _INTEGERS and after in _INTEGERS and _INTEGERS.index(before) < _INTEGERS.index(after)
+
+
+def has_floats(kind: pa.DataType) -> bool:
+    """Tell whether values of a type contain floating point numbers: as keys they have one form, 0.0 for -0.0."""
+    if pa.types.is_map(kind):
+        return False  # a map is no key
+    return bool(
+        pa.types.is_floating(kind) or any(has_floats(kind.field(index).type) for index in range(kind.num_fields))
+    )

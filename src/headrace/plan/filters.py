@@ -6,6 +6,7 @@ keys of a grouping: whole groups disappear, and the others stay as they are. It 
 
 - if it may fail on a row, or is not the same each time: it would be computed for rows that match nothing;
 - if the `where` has a name of its own, or the step another reader: that one needs all rows;
+- if it reads a key with doubles, which is 0.0 below the step where a row above has -0.0;
 - below steps that know late rows: they would count and pass on fewer.
 """
 
@@ -14,10 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from headrace.base.errors import HeadraceError
 from headrace.base.names import quote
+from headrace.base.schema import has_floats
 from headrace.expressions import condition
 from headrace.expressions.parts import parts_of, with_names
 from headrace.plan.nodes import Aggregate, LookupJoin, Node, Select, TableJoin, Top, Where
@@ -127,7 +127,7 @@ class _Moves:
             above = None if named is None else self._sunk(up.up, named)
             return None if above is None else replace(up, up=above)
         if isinstance(up, Aggregate | Top) and not up.detects_late:
-            by_key = part.through({name: name for name in up.keys})
+            by_key = part.through({name: name for name in up.keys if not has_floats(up.schema.field(name).type)})
             above = None if by_key is None else self._met(up.up, by_key)
             return None if above is None else replace(up, up=above)
         if isinstance(up, TableJoin | LookupJoin):
@@ -150,20 +150,19 @@ class _Moves:
 def _testable(join: Join) -> tuple[dict[str, str], dict[str, str]]:
     """Return for each side what its columns are called that have, by their names below, the value of the row.
 
-    A key that both sides share is that of either, unless values that look different are equal: 0.0 and -0.0.
+    A key that both sides share is that of either. One with doubles is that of neither: it is 0.0 where a row has -0.0.
     """
     sides: tuple[dict[str, str], dict[str, str]] = {}, {}
+    keys = {name for pair in join.on for name in pair}
     for column in join.columns:
-        both = column.left is not None and column.right is not None and _is_exact(column.type)
+        if has_floats(column.type) and not keys.isdisjoint((column.left, column.right)):
+            continue
+        both = column.left is not None and column.right is not None
         if column.left is not None and (both or join.how in ("inner", "left", "semi", "anti")):
             sides[0][column.name] = column.left
         if column.right is not None and (both or (column.left is None and join.how in ("inner", "right"))):
             sides[1][column.name] = column.right
     return sides if isinstance(join, TableJoin) else (sides[0], {})
-
-
-def _is_exact(type_: pa.DataType) -> bool:
-    return not (pa.types.is_floating(type_) or pa.types.is_nested(type_))
 
 
 def _passed(select: Select) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.names import quote
+from headrace.base.schema import has_floats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,15 +21,6 @@ def replaced(names: Iterable[str], schema: pa.Schema) -> dict[str, str]:
     """Return the key columns that may have two forms of one key, each with SQL for the form that is used."""
     chosen = {name: schema.field(name).type for name in names}
     return {name: one_form(quote(name), kind) for name, kind in chosen.items() if has_floats(kind)}
-
-
-def has_floats(kind: pa.DataType) -> bool:
-    """Tell whether values of a type contain floating point numbers."""
-    if pa.types.is_map(kind):
-        return False  # a map is no key
-    return bool(
-        pa.types.is_floating(kind) or any(has_floats(kind.field(index).type) for index in range(kind.num_fields))
-    )
 
 
 def one_form(sql: str, kind: pa.DataType, depth: int = 0) -> str:
