@@ -54,7 +54,8 @@ def _with_key(node: Keyed, to: Lowering) -> int:
     says = f"no key: rows of the table are identified by {', '.join(node.keys)}".replace("'", "''")
     sql = f"CASE WHEN {missing} THEN error('[NULL_KEY] {says}')::BOOLEAN ELSE true END"
     check = Check(text=f"latest({', '.join(node.keys)})", sql=sql, columns=tuple(nullable), refuses=True)
-    step, dead, output = to.plan.name(node), to.dead(node, refused=here > 0), to.number()  # at level 0 the record is
+    dead = to.dead(node, refused=here > 0)  # at level 0 whole records are taken out, by what their source says
+    step, output = to.plan.name(node), to.number()
     before, after = "SELECT * FROM", f"WHERE {sql}"
     query = Query(step=step, inputs=(rows,), output=output, before=before, after=after, shared=dead is not None)
     to.add(here, replace(query, checks=(check,), dead=dead))
