@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace.base import arguments
-from headrace.base.errors import InvalidArgument, NotRunning, PlanError
-from headrace.base.time import ManualClock, as_datetime
+from headrace.base.errors import HeadraceError, InvalidArgument, NotRunning, PlanError
+from headrace.base.time import MICROS, ManualClock, as_datetime
+from headrace.connect.embedded.topics import log_path
 from headrace.connect.stores import apart, is_elsewhere
 from headrace.dsl.app import TOPICS_VARIABLE, App
 from headrace.engine.epoch import Settings, no_fault
@@ -19,6 +21,7 @@ from headrace.engine.operation.status import describe
 from headrace.engine.private import open_view
 from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Storage
+from headrace.log import Log
 from headrace.plan.nodes import Late
 from headrace.plan.plan import make_plan
 from headrace.plan.sinks import Sink
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 
     from headrace.engine.engine import Engine
     from headrace.engine.program.changes import ProgramChanges
-    from headrace.log import Log
     from headrace.plan.nodes import Stateful
     from headrace.plan.plan import Plan
 
@@ -59,7 +61,7 @@ class Driver:
         storage: a folder that stays; the next driver on it goes on.
         carrier: "in process", or "spark".
         shards: how many, unless the app or the storage says it.
-        clock: that of another driver, to move both at once.
+        clock: that of another driver, to move both at once. A new one begins after what the storage's log has.
 
     Raises:
         PlanError: the app's plan is not possible, or not the one of the storage.
@@ -84,8 +86,8 @@ class Driver:
             arguments.a_whole_number(shards, "shards", least=1)
         self._folder = None if storage is not None else tempfile.TemporaryDirectory(prefix="headrace-")
         self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
-        self.clock = clock or ManualClock()
         self._topics = app.topics
+        self.clock = clock or _clock_after(log_path(self.storage, self._topics))
         if app.topics is not None and is_elsewhere(app.topics) and app.topics == os.environ.get(TOPICS_VARIABLE):
             self._topics = apart(app.topics, f"{sha256(str(self.storage).encode()).hexdigest()[:12]}.")
         self._lates = _Lates()
@@ -320,6 +322,20 @@ class Driver:
 
 
 _ALL = 1 << 62
+
+
+def _clock_after(log: Path | None) -> ManualClock:
+    """Return a clock on which whatever is sent comes after all that a log has: lookups follow that order."""
+    clock = ManualClock()
+    if log is None or not log.is_dir():
+        return clock
+    with suppress(HeadraceError, OSError), Log(log, fsync=False) as opened:  # the app says what is damaged
+        for topic in map(opened.topic, opened.topics()):
+            starts = topic.start_offsets()
+            ends = [(number, end) for number, end in topic.end_offsets().items() if starts[number] < end]
+            last = [topic.append_time(number, end - 1, end) or 0 for number, end in ends]
+            clock.advance(max(0, max(last, default=0) + 1 - clock.now()) / MICROS)
+    return clock
 
 
 class _Lates:
