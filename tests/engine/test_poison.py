@@ -287,7 +287,8 @@ def test_the_record_of_a_dead_letter_is_json_whatever_its_values_are():
     app = hr.App("poison", on_error="dead_letter")
     schema = "id int, w double, ws array<float>, b binary, s struct<b:binary>, name string"
     app.stream("t", schema).select("id", q="1 div id").to_view("v")
-    dead_rows = app.stream("t.dead", "record string").select(id="get_json_object(record, '$.id')")
+    letters = "topic string, partition int, offset bigint, reason string, record string"
+    dead_rows = app.stream("t.dead", letters).select(id="get_json_object(record, '$.id')")
     dead_rows.to_view("ids")
     with Driver(app) as driver:
         driver.send("t", {"id": 0, "w": float("nan"), "ws": [float("-inf"), 1.5, None], "b": b"\xff\x00", "name": "é"})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace.base import arguments
-from headrace.base.errors import HeadraceError, InvalidArgument, NotRunning, PlanError
+from headrace.base.errors import DamagedFile, HeadraceError, InvalidArgument, NotRunning, PlanError
 from headrace.base.time import MICROS, ManualClock, as_datetime
 from headrace.connect.embedded.topics import log_path
 from headrace.connect.stores import apart, is_elsewhere
@@ -93,7 +93,7 @@ class Driver:
         self._lates = _Lates()
         plan = app.plan()
         self._plan = make_plan(app.name, [*plan.sinks, *self._lates.sinks(plan)], views=app.views)
-        self._shards = shards or app.shards or Storage(self.storage, app.name).about().get("shards") or 1
+        self._shards = shards or app.shards or _stored_shards(Storage(self.storage, app.name)) or 1
         self._carrier_name = carrier
         self._read: dict[str, dict[int, int]] = {}
         self._faults = Faults()
@@ -322,6 +322,12 @@ class Driver:
 
 
 _ALL = 1 << 62
+
+
+def _stored_shards(storage: Storage) -> int | None:
+    with suppress(DamagedFile):  # the start makes it anew
+        return storage.about().get("shards")
+    return None
 
 
 def _clock_after(log: Path | None) -> ManualClock:
