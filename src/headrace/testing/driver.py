@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace.base import arguments
 from headrace.base.errors import DamagedFile, HeadraceError, InvalidArgument, NotRunning, PlanError
-from headrace.base.time import MICROS, ManualClock, as_datetime
+from headrace.base.time import STAMPS, ManualClock, as_datetime
 from headrace.connect.embedded.topics import log_path
 from headrace.connect.stores import apart, is_elsewhere
 from headrace.dsl.app import TOPICS_VARIABLE, App
@@ -61,7 +61,8 @@ class Driver:
         storage: a folder that stays; the next driver on it goes on.
         carrier: "in process", or "spark".
         shards: how many, unless the app or the storage says it.
-        clock: that of another driver, to move both at once. A new one begins after what the storage's log has.
+        clock: that of another driver, to move both at once. On a new one, what is sent comes after
+            what the storage's log has.
 
     Raises:
         PlanError: the app's plan is not possible, or not the one of the storage.
@@ -87,7 +88,7 @@ class Driver:
         self._folder = None if storage is not None else tempfile.TemporaryDirectory(prefix="headrace-")
         self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
         self._topics = app.topics
-        self.clock = clock or _clock_after(log_path(self.storage, self._topics))
+        self.clock = clock or _new_clock(log_path(self.storage, self._topics))
         if app.topics is not None and is_elsewhere(app.topics) and app.topics == os.environ.get(TOPICS_VARIABLE):
             self._topics = apart(app.topics, f"{sha256(str(self.storage).encode()).hexdigest()[:12]}.")
         self._lates = _Lates()
@@ -330,17 +331,17 @@ def _stored_shards(storage: Storage) -> int | None:
     return None
 
 
-def _clock_after(log: Path | None) -> ManualClock:
-    """Return a clock on which whatever is sent comes after all that a log has: lookups follow that order."""
+def _new_clock(log: Path) -> ManualClock:
+    """Return a clock on which whatever is sent counts as later than all that a log has: lookups follow that order."""
     clock = ManualClock()
-    if log is None or not log.is_dir():
+    if not log.is_dir():
         return clock
     with suppress(HeadraceError, OSError), Log(log, fsync=False) as opened:  # the app says what is damaged
         for topic in map(opened.topic, opened.topics()):
             starts = topic.start_offsets()
-            ends = [(number, end) for number, end in topic.end_offsets().items() if starts[number] < end]
-            last = [topic.append_time(number, end - 1, end) or 0 for number, end in ends]
-            clock.advance(max(0, max(last, default=0) + 1 - clock.now()) / MICROS)
+            for number, end in topic.end_offsets().items():
+                if starts[number] < end:
+                    STAMPS.begin_after(clock, topic.append_time(number, end - 1, end) or 0)
     return clock
 
 
