@@ -190,25 +190,3 @@ def test_what_an_epoch_computes_is_there_for_all_rows_of_the_epoch():
         driver.run()
         assert [(row["l"], row["most"]) for row in driver.read("out")] == [("first", "b"), ("second", "b")]
         assert [(row["l"], row["r"]) for row in driver.read("of_pairs")] == [("first", "now"), ("second", "now")]
-
-
-def test_what_the_next_driver_on_a_storage_sends_comes_after_what_is_there(tmp_path):
-    def app():
-        made = hr.App("again")
-        rows = made.stream("s", "id int, k string")
-        rows.join(made.table("t", "k string, v int", key="k"), on="k", how="left").named("joined").to_view("j")
-        return made
-
-    with Driver(app(), storage=tmp_path) as driver:
-        driver.send("s", *({"id": number, "k": "a"} for number in range(5)))
-        for number in range(5):
-            driver.send("s", {"id": number, "k": "a"})
-        driver.run()
-    with Driver(app(), storage=tmp_path) as driver:
-        for row in range(1, 3):
-            driver.send("t", {"k": "a", "v": 2 * row - 1})
-            driver.send("t", {"k": "a", "v": 2 * row})
-            driver.send("s", {"id": 10 + row, "k": "a"})
-        driver.run()
-        found = {row["id"]: row["v"] for row in driver.view("j")}
-    assert (found[11], found[12]) == (2, 4)

@@ -95,11 +95,6 @@ class Stamps:
         self._last: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def begin_after(self, clock: Clock, stamp: int) -> None:
-        """Let what comes next on a clock be later than a stamp that another one gave, without moving the clock."""
-        with self._lock:
-            self._last[clock] = max(stamp, self._last.get(clock, 0))
-
     def next(self, clock: Clock) -> int:
         """Return the clock's instant, or the one after the last that was returned, where that is later."""
         of = _MACHINE if isinstance(clock, SystemClock) else clock

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace.base import arguments
-from headrace.base.errors import DamagedFile, HeadraceError, InvalidArgument, NotRunning, PlanError
-from headrace.base.time import STAMPS, ManualClock, as_datetime
-from headrace.connect.embedded.topics import log_path
+from headrace.base.errors import DamagedFile, InvalidArgument, NotRunning, PlanError
+from headrace.base.time import ManualClock, as_datetime
 from headrace.connect.stores import apart, is_elsewhere
 from headrace.dsl.app import TOPICS_VARIABLE, App
 from headrace.engine.epoch import Settings, no_fault
@@ -21,7 +20,6 @@ from headrace.engine.operation.status import describe
 from headrace.engine.private import open_view
 from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Storage
-from headrace.log import Log
 from headrace.plan.nodes import Late
 from headrace.plan.plan import make_plan
 from headrace.plan.sinks import Sink
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.engine.engine import Engine
     from headrace.engine.program.changes import ProgramChanges
+    from headrace.log import Log
     from headrace.plan.nodes import Stateful
     from headrace.plan.plan import Plan
 
@@ -61,8 +60,8 @@ class Driver:
         storage: a folder that stays; the next driver on it goes on.
         carrier: "in process", or "spark".
         shards: how many, unless the app or the storage says it.
-        clock: that of another driver, to move both at once. On a new one, what is sent comes after
-            what the storage's log has.
+        clock: that of another driver, to move both at once. A new one begins anew:
+            pass the one before to go on with a storage, where lookups follow the order of arrival.
 
     Raises:
         PlanError: the app's plan is not possible, or not the one of the storage.
@@ -88,7 +87,7 @@ class Driver:
         self._folder = None if storage is not None else tempfile.TemporaryDirectory(prefix="headrace-")
         self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
         self._topics = app.topics
-        self.clock = clock or _new_clock(log_path(self.storage, self._topics))
+        self.clock = clock or ManualClock()
         if app.topics is not None and is_elsewhere(app.topics) and app.topics == os.environ.get(TOPICS_VARIABLE):
             self._topics = apart(app.topics, f"{sha256(str(self.storage).encode()).hexdigest()[:12]}.")
         self._lates = _Lates()
@@ -329,20 +328,6 @@ def _stored_shards(storage: Storage) -> int | None:
     with suppress(DamagedFile):  # the start makes it anew
         return storage.about().get("shards")
     return None
-
-
-def _new_clock(log: Path) -> ManualClock:
-    """Return a clock on which whatever is sent counts as later than all that a log has: lookups follow that order."""
-    clock = ManualClock()
-    if not log.is_dir():
-        return clock
-    with suppress(HeadraceError, OSError), Log(log, fsync=False) as opened:  # the app says what is damaged
-        for topic in map(opened.topic, opened.topics()):
-            starts = topic.start_offsets()
-            for number, end in topic.end_offsets().items():
-                if starts[number] < end:
-                    STAMPS.begin_after(clock, topic.append_time(number, end - 1, end) or 0)
-    return clock
 
 
 class _Lates:
