@@ -6,12 +6,14 @@ import base64
 import json
 import math
 from collections import Counter
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 DEAD = pa.schema(
     [
@@ -62,6 +64,15 @@ def undecoded_letters(
         records = pa.array([None if value is None else _text(value) for value in values.to_pylist()], pa.string())
     topics = pa.repeat(pa.scalar(topic), len(values))
     return pa.table([topics, partition, offset, reasons, records], schema=DEAD)
+
+
+def keyless(rows: pa.Table | pa.RecordBatch, key: Sequence[str]) -> pa.Array | pa.ChunkedArray | None:
+    """Return for each row whether all columns of its key are null; None where that is no row."""
+    columns = [rows.column(name) for name in key]
+    if not columns or not all(column.null_count for column in columns):
+        return None
+    absent = reduce(pc.and_, map(pc.is_null, columns))
+    return absent if pc.any(absent).as_py() else None
 
 
 def causes(letters: pa.Table) -> dict[str, int]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.base.dead_letters import DEAD_SINK, NO_KEY, dead_letters
+from headrace.base.dead_letters import DEAD_SINK, NO_KEY, dead_letters, keyless
 from headrace.base.errors import FunctionError, HeadraceError, InternalError, StepFailed
 from headrace.kernels.blame import duckdb_text
 from headrace.kernels.counts import Counts
@@ -24,7 +25,7 @@ from headrace.kernels.poison import failing_rows, without
 from headrace.kernels.query import Query
 from headrace.kernels.spent import EXCHANGE, STAGING, STATE, of_step, spent
 from headrace.kernels.staged_columns import MOST_ROWS, staged_by_columns
-from headrace.kernels.staging import WEIGHT, Stage, keyless, staged, staged_schema
+from headrace.kernels.staging import WEIGHT, Stage, staged, staged_schema
 from headrace.kernels.state.in_columns import ColumnState, reads_columns
 from headrace.kernels.state.keyed import KeyedState
 from headrace.kernels.state.scanned import ScannedState
@@ -196,7 +197,8 @@ class LevelRun:
         if table is not None and table.num_rows:
             self.task.fault("before_staging")
             self.outcome.report.staged.append(stage(self.task, self.level.number, op.sink, table))
-            lost = keyless(op, table)
+            absent = keyless(table, op.key or ()) if op.needs_key else None
+            lost = 0 if absent is None else pc.sum(absent).as_py()
             self._count(op.sink, Counts(rows_in=table.num_rows - lost))
             if lost:
                 self.outcome.report.count_causes(op.sink, {NO_KEY: lost})

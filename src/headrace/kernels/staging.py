@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.base.names import quote
@@ -26,8 +25,8 @@ class Stage(Op):
     """Rows to a sink, as files that nobody reads before the commit.
 
     `key` of a changelog: one upsert or tombstone for each key; `form` says what the sink takes. `net`: rows may cancel
-    out within the epoch. `before`: a changelog also says what the key's row was. `needs_key`: it is a topic, which
-    makes dead letters of rows whose key is null.
+    out within the epoch. `before`: a changelog also says what the key's row was. `needs_key`: it is a compacted
+    topic, which makes dead letters of rows whose key is null.
     """
 
     sink: str
@@ -37,14 +36,6 @@ class Stage(Op):
     net: bool
     before: bool = False
     needs_key: bool = False
-
-
-def keyless(op: Stage, rows: pa.Table) -> int:
-    """Return how many of the staged rows the sink makes dead letters of: their key is null."""
-    if not op.needs_key or not op.key or not all(rows.column(name).null_count for name in op.key):
-        return 0
-    absent = np.logical_and.reduce([rows.column(name).is_null().to_numpy() for name in op.key])
-    return int(np.count_nonzero(absent))
 
 
 def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:

@@ -86,8 +86,8 @@ class Driver:
             arguments.a_whole_number(shards, "shards", least=1)
         self._folder = None if storage is not None else tempfile.TemporaryDirectory(prefix="headrace-")
         self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
-        self._topics = app.topics
         self.clock = clock or ManualClock()
+        self._topics = app.topics
         if app.topics is not None and is_elsewhere(app.topics) and app.topics == os.environ.get(TOPICS_VARIABLE):
             self._topics = apart(app.topics, f"{sha256(str(self.storage).encode()).hexdigest()[:12]}.")
         self._lates = _Lates()

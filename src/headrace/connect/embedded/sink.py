@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters
+from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters, keyless
 from headrace.base.outside import OutputLost
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.embedded.boundaries import BoundaryWriter
@@ -165,14 +165,10 @@ def split_keyless(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | No
 
     A group whose key is null is a valid row of a table, but not a valid record of a compacted topic.
     """
-    if topic.cleanup != "compact" or not all(rows.column(name).null_count for name in topic.key):
+    absent = keyless(rows, topic.key) if topic.cleanup == "compact" else None
+    if absent is None:
         return rows, None
-    absent = pc.is_null(rows.column(topic.key[0]))
-    for name in topic.key[1:]:
-        absent = pc.and_(absent, pc.is_null(rows.column(name)))
     bad = rows.filter(absent)
-    if not bad.num_rows:
-        return rows, None
     reason = f"{NO_KEY}: {', '.join(topic.key)} is null, and the topic is compacted"
     nowhere = pa.array([-1] * bad.num_rows, pa.int32()), pa.array([-1] * bad.num_rows, pa.int64())
     reasons = pa.array([reason] * bad.num_rows, pa.string())

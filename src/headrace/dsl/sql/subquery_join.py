@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.dsl.stream_table import StreamOrTable
 
 
-_PARTS_OF_ONE_ROW = {"expressions", "from_", "joins", "where", "with_"}
+_PLAIN_PARTS = {"expressions", "from_", "joins", "where", "with_"}
 
 
 @dataclass(slots=True)
@@ -176,20 +176,13 @@ def _plain(tree: exp.Expression) -> exp.Expression:
 
 def is_plain(query: exp.Expression, context: Context) -> bool:
     """Return whether a subquery only selects rows of `from` and `where`: then it may read the outer query."""
-    if not isinstance(query, exp.Select) or present_parts(query) - {
-        "expressions",
-        "from_",
-        "joins",
-        "where",
-        "with_",
-        "distinct",
-    }:
+    if not isinstance(query, exp.Select) or present_parts(query) - _PLAIN_PARTS - {"distinct"}:
         return False
     return not any(has_aggregate(item, context) or item.find(exp.Window) for item in query.expressions)
 
 
 def is_one_row(query: exp.Expression, context: Context) -> bool:
     """Return whether a query always returns one row: aggregates of all that it finds."""
-    if not isinstance(query, exp.Select) or present_parts(query) - _PARTS_OF_ONE_ROW:
+    if not isinstance(query, exp.Select) or present_parts(query) - _PLAIN_PARTS:
         return False
     return any(has_aggregate(item, context) for item in query.expressions) and query.find(exp.Window) is None

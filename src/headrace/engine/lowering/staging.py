@@ -22,5 +22,5 @@ def stage_of(sink: Sink, number: int) -> Stage:
         key=node.key,
         net=sink.nets and not node.delta_is_net,
         before=sink.before,
-        needs_key=sink.topic is not None,
+        needs_key=sink.topic is not None and sink.form == "changelog",
     )

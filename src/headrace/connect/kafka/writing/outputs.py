@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.broker_errors import RecordTooLarge, TopicMissing
-from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters
+from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters, keyless
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.writing.marks import Written
 from headrace.connect.kafka.writing.partitioner import partitions_of
-from headrace.connect.kafka.writing.records import Records, encode, keyless
+from headrace.connect.kafka.writing.records import Records, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,7 +98,7 @@ class Outputs:
         self, transactions: Transactions, topic: OutputTopic, batch: pa.RecordBatch, first: int
     ) -> pa.RecordBatch:
         """Return the rows with a key: a compacted topic refuses the others, which become dead letters."""
-        absent = keyless(batch.select(list(topic.key)))
+        absent = keyless(batch, topic.key)
         if absent is None:
             return batch
         reason = f"{NO_KEY}: {', '.join(topic.key)} is null, and the topic is compacted"

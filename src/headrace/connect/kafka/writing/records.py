@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.dead_letters import keyless
 from headrace.connect.format import HEADERS, VALUE
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.writing.partitioner import buffers
@@ -100,19 +101,9 @@ def encode(
 
 def _keys(rows: pa.RecordBatch, key_format: Format | None) -> pa.Array:
     """Return keys; a row whose whole key is null has none."""
-    absent = keyless(rows)
+    absent = keyless(rows, rows.schema.names)
     encoded = _binary((key_format or format_named("text")).encode(rows))
     return encoded if absent is None else pc.if_else(absent, pa.scalar(None, pa.binary()), encoded)
-
-
-def keyless(rows: pa.RecordBatch) -> pa.Array | None:
-    """Return for each row whether all of its columns are null; None where that is no row."""
-    if not all(column.null_count for column in rows.columns):
-        return None
-    absent = pc.is_null(rows.column(0))
-    for column in rows.columns[1:]:
-        absent = pc.and_(absent, pc.is_null(column))
-    return absent if pc.any(absent).as_py() else None
 
 
 def _binary(values: pa.Array) -> pa.Array:
