@@ -66,6 +66,6 @@ def test_rows_that_take_little_time_are_read_together_up_to_a_width():
         sizes.append(limit)
         limit = next_limit(limit, Took(limit, 0.3 + limit / 10_000_000), before=before, most=most)
         before = Took(sizes[-1], 0.3 + sizes[-1] / 10_000_000)
-    assert sizes == [4_000_000, 8_000_000, most, most, most]
-    assert 8 * 3 * most <= 256 * 1024 * 1024
-    assert first_rows([pa.schema([(str(at), pa.string()) for at in range(100)])]) < 50_000
+    assert sizes == [8_000_000, most, most]
+    assert 8 * 3 * most <= 384 * 1024 * 1024
+    assert first_rows([pa.schema([(str(at), pa.string()) for at in range(100)])]) < 75_000

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 TARGET_SECONDS = 3.0
 LEAST_ROWS = 1_000
-FIRST_ROWS = 4_000_000
+FIRST_ROWS = 8_000_000
 """The first epoch reads at most so many rows: nobody knows yet how long they take."""
 MOST_ROWS = 16_000_000
-MOST_BYTES = 256 * 1024 * 1024
+MOST_BYTES = 384 * 1024 * 1024
 """An epoch reads at most about so many bytes, by the width of its columns; text counts as 64 bytes a value."""
 STEP = 2.0
 """The limit at most doubles or halves from one epoch to the next, so one slow epoch does not slow the next ten."""
