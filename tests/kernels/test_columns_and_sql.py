@@ -24,6 +24,7 @@ from headrace.kernels.groups import whole_numbers
 from headrace.kernels.groups.grouping import Grouping
 from headrace.kernels.groups.merge import Merge
 from headrace.kernels.groups.partial import Partial
+from headrace.kernels.groups.windows import Panes
 from headrace.kernels.joins import pairs_by_columns
 from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.table_join import TableJoin
@@ -60,19 +61,19 @@ class Ways:
         self.patch, self.room, self.how = patch, room, how
         self.by_columns = 0
 
-    def step(self, *inputs):
+    def step(self, *inputs, **given):
         """Run an epoch both ways, and compare what comes out."""
         way = getattr(self.room, self.how)
 
-        def counted(*arguments):
-            found = way(*arguments)
+        def counted(*arguments, **named):
+            found = way(*arguments, **named)
             self.by_columns += (found[0] if isinstance(found, tuple) else found) is not None
             return found
 
         self.patch.setattr(self.room, self.how, counted)
-        columns = self.shards[0].step(*inputs)
+        columns = self.shards[0].step(*inputs, **given)
         self.patch.setattr(self.room, self.how, self.without)
-        sql = self.shards[1].step(*inputs)
+        sql = self.shards[1].step(*inputs, **given)
         self.patch.setattr(self.room, self.how, way)
         assert _counted(columns) == _counted(sql)
         schemas = {tuple(shard.result.delta[0].schema) for shard in self.shards if shard.result.delta}
@@ -114,11 +115,12 @@ def ways(tmp_path, monkeypatch, host):
     """Return how an operator is run both ways."""
     opened = []
 
-    def make(op, room, how, without=lambda *_: None):
+    def make(op, room, how, without=lambda *_, **__: None):
         shards = [OneShard(op, tmp_path / f"{way}{len(opened)}", host=host) for way in ("columns", "sql")]
         opened.append(Ways(shards, monkeypatch, room, how=how, without=without))
         return opened[-1]
 
+    make.host = host
     yield make
     for each in opened:
         each.close()
@@ -323,7 +325,7 @@ def test_a_value_that_half_of_the_rows_have_is_left_to_sql(ways, monkeypatch):
 # ---- groups ----
 
 
-def grouping(kind, *, insert_only):
+def grouping(kind, *, insert_only, panes=None):
     """Count rows and values, add these up, and, where rows are only added, find the extremes, by a key of a kind.
 
     `kind` None: all rows are one group.
@@ -339,7 +341,7 @@ def grouping(kind, *, insert_only):
         state.add(AggregateSpec(**call, distinct=False, type=result))
     return Grouping(
         keys=() if kind is None else (("k", '"k"', kind), ("j", '"j"', "BIGINT")),
-        panes=None,
+        panes=panes,
         final=False,
         insert_only=insert_only,
         accumulators=tuple(state.accumulators),
@@ -379,6 +381,33 @@ def test_groups_by_columns_are_those_by_sql(ways, kind, insert_only):
     assert after.keeps_the_same()
     covered = kind not in (*NESTED, "DOUBLE")
     assert (before.by_columns > 0, after.by_columns > 0) == (covered, covered)
+
+
+@pytest.mark.parametrize(("kind", "insert_only"), matrix((*KINDS, None), (True, False), depth=1))
+def test_new_windows_by_columns_are_those_by_sql(ways, kind, insert_only):
+    """The partial groups of one task and of two, and of withdrawals, while no window is open."""
+    draw = random.Random(f"{kind} {insert_only}")  # noqa: S311 -- a test is no secret
+    spec = grouping(kind, insert_only=insert_only, panes=Panes(size=10, every=10, pane=10, grace=0, offset=3))
+    before = OneShard(Partial(**HERE, grouping=spec), None, host=ways.host)
+    after = ways(Merge(**HERE, grouping=spec), whole_numbers, "of_new_windows")
+    key_type, key_values = KINDS[kind or "BIGINT"]
+    kinds = {"k": key_type, "j": pa.int64(), "x": pa.int32(), "y": pa.int64(), "t": pa.timestamp("us")}
+    values = ((1, -5, None), (2**57, -(2**40), 3, None), (datetime(1, 1, 1), datetime(2026, 1, 1), None))  # noqa: DTZ001 -- readings in UTC
+    for epoch in range(examples(8, times=10)):
+        partials = []
+        for _ in range(draw.choice((1, 2))):
+            keys = [(draw.choice([*key_values, None]), draw.choice((1, None))) for _ in range(draw.randint(1, 9))]
+            weights = [1] if insert_only else [1, 1, -1]
+            rows = [(*key, *map(draw.choice, values), draw.choice(weights), draw.randint(-30, 30)) for key in keys]
+            before.step(table(kinds, rows))
+            partials += before.result.delta
+        after.step(partials, watermark=None if epoch == 0 else 40)
+        after.step(partials[:1], watermark=40)  # of these windows there are some
+        assert after.keeps_the_same()
+        after.step([partials[0].slice(0, 0)], watermark=50)  # all are closed
+        assert after.shards[0].kept() == {"groups": 0}
+    before.duck.close()
+    assert after.by_columns > 0
 
 
 @pytest.mark.parametrize("kind", ["VARCHAR", None])

@@ -61,9 +61,12 @@ class MergeRun:
             changed = whole_numbers.merged(self.grouping, self.state, partials[0])
             if changed is not None:
                 return StepResult([change_pairs(self.grouping, changed)])
-            folded = [self._folded(number, parts) for number, parts in enumerate(partials)]
+            together = [self._together(number, parts) for number, parts in enumerate(partials)]
             self._nulls = [with_nulls(parts) for parts in partials]
-            outputs.append(self._merged(folded))
+            new = self._new_windows(*together[0])
+            if new is None:
+                new = self._merged([self._folded(number, *each) for number, each in enumerate(together)])
+            outputs.append(new)
         delta = concat_present(outputs)
         return StepResult(delta=[] if delta is None else [self._dated(delta)])
 
@@ -103,14 +106,19 @@ class MergeRun:
             return f"(SELECT {', '.join(typed)} WHERE false)"
         return f"({' UNION ALL '.join(relations)})"
 
-    def _folded(self, number: int, parts: list[pa.Table]) -> str:
-        """Return a relation of one row a key, from the tables of several tasks."""
-        table = tables(self.grouping)[number]
+    def _together(self, number: int, parts: list[pa.Table]) -> tuple[list[pa.Table], bool]:
+        """Return the partial groups of several tasks, put together where columns do, and whether each is there once."""
         if number == 0 and cells.covers_fold(self.grouping) and (folded := cells.folded(self.grouping, parts)):
             parts = [folded]
+        keys = [name for name, _ in tables(self.grouping)[number].keys]
+        return parts, _each_once(parts, keys, grouped=bool(number) or not cells.covers(self.grouping))
+
+    def _folded(self, number: int, parts: list[pa.Table], once: bool) -> str:  # noqa: FBT001 -- as `_together` returns it
+        """Return a relation of one row a key."""
+        table = tables(self.grouping)[number]
         arrived = self._arrived[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
-        if _each_once(parts, keys, grouped=bool(number) or not cells.covers(self.grouping)):
+        if once:
             casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
             return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {arrived})"
         sums = [f"sum({COUNT})::BIGINT AS {COUNT}"]
@@ -131,6 +139,14 @@ class MergeRun:
         name = f"values{number - 1}" if number else GROUPS
         keys = [key for key, _ in self.state.tables[name if by_value else GROUPS].keys]
         return self.state.lookup(name, keys, groups)
+
+    def _new_windows(self, parts: list[pa.Table], once: bool) -> pa.Table | None:  # noqa: FBT001
+        """Add partial groups of windows to a state without rows, by columns; None where that is left to SQL."""
+        few = sum(part.num_rows for part in parts) <= whole_numbers.MOST_GROUPS
+        if self.state.rows or not (once or few) or not self.grouping.simple or self.grouping.final:
+            return None
+        rows = whole_numbers.of_new_windows(self.grouping, parts, once=once)
+        return None if rows is None else self._put(rows)
 
     def _merged(self, folded: list[str]) -> pa.Table | None:
         if self.grouping.simple and not self.grouping.final:
@@ -179,7 +195,10 @@ class MergeRun:
     # -- results of single rows
 
     def _merged_simply(self, folded: str) -> pa.Table:
-        rows = self.duck.arrow(SingleRowSql(self.grouping).of(self._joined(folded)))
+        return self._put(self.duck.arrow(SingleRowSql(self.grouping).of(self._joined(folded))))
+
+    def _put(self, rows: pa.Table) -> pa.Table:
+        """Put changed groups, as `SingleRowSql` says them, into the state, and return their delta."""
         self.state.replace(GROUPS, rows, at="o_row")
         return change_pairs(self.grouping, rows)
 

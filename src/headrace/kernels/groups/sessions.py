@@ -238,7 +238,7 @@ class SessionMergeRun(MergeRun):
         """Put new sessions in the place of old ones, and add to the multisets."""
         changed = self.duck.arrow(self._changed()) if merged.changed is None else merged.changed
         self.state.replace(GROUPS, changed, at="o_row")
-        folded = [self._folded(number + 1, parts) for number, parts in enumerate(values)]
+        folded = [self._folded(number, *self._together(number, parts)) for number, parts in enumerate(values, start=1)]
         self._nulls = [frozenset(), *(with_nulls(parts) for parts in values)]
         self._update_values(["", *folded])
 

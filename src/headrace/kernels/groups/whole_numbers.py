@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 HUGE = pa.decimal128(38, 0)
+MOST_GROUPS = 1 << 16
+"""More partial groups than this are sooner put together by SQL."""
 _MOST = float(1 << 62)
 
 
@@ -42,8 +44,12 @@ class Unknown(Exception):
 
 def covers(grouping: Grouping) -> bool:
     """Return whether a grouping's partial groups, and what it keeps, are computed here."""
+    return _keeps_numbers(grouping) and not (grouping.windowed or grouping.layers)
+
+
+def _keeps_numbers(grouping: Grouping) -> bool:
     kept = all(each.whole is not None and each.type in _ARROW for each in grouping.accumulators)
-    return kept and not (grouping.windowed or grouping.multisets or grouping.layers)
+    return kept and not grouping.multisets
 
 
 # ---- numbers ----
@@ -244,6 +250,39 @@ def merged(grouping: Grouping, state: State, parts: Sequence[pa.Table]) -> pa.Ta
         return None
 
 
+def of_new_windows(grouping: Grouping, parts: Sequence[pa.Table], *, once: bool) -> pa.Table | None:
+    """Return groups of windows, none of which is kept yet, as `SingleRowSql` does; None where they are left to SQL.
+
+    Args:
+        grouping: one whose results are of single rows, in panes.
+        parts: the partial groups, of one schema but for the width of sums.
+        once: whether each of them is there once.
+
+    """
+    forms, there = _forms(grouping), [part for part in parts if part.num_rows]
+    if forms is None or not _keeps_numbers(grouping) or grouping.panes is None or not there:
+        return None
+    columns = _columns(grouping)
+    names = [COUNT, *(f"p{i}" for i in range(len(grouping.accumulators)))]
+    by = [*(f"k{i}" for i in range(len(grouping.keys))), "_pane"]
+    try:
+        numbers = [
+            np.concatenate([column.read(one_array(part.column(name))) for part in there])
+            for column, name in zip(columns, names, strict=True)
+        ]
+        keys = [one_array(column) for column in pa.concat_tables(part.select(by) for part in there).columns]
+        groups = _Groups(keys, numbers, micros(keys[-1]))
+        if not once:
+            groups = _together(columns, groups.keys, groups.numbers, groups.time)
+    except Unknown:
+        return None
+    changed = groups.table(grouping).rename_columns([*by, *names, "_time"])
+    count = changed.num_rows
+    olds = [np.full(count, column.null) for column in columns]
+    rows = _Results(grouping, forms).beside(changed, olds, groups.numbers, np.zeros(count, np.bool_))
+    return rows.append_column("o_row", pa.nulls(count, pa.int64()))
+
+
 def _forms(grouping: Grouping) -> list[Form] | None:
     """Return what the results are, where each is a bare call whose form is known."""
     bare = [BARE.fullmatch(sql) for _, sql, _ in grouping.results]
@@ -276,7 +315,7 @@ class _Merge:
         changed = _Groups(groups.keys, news, groups.time).table(self.grouping)
         stays = pa.array(news[0] != 0)
         self.state.put(GROUPS, changed.select(schema.names).filter(stays), found.ids)
-        return self._with_results(changed, olds, news, had)
+        return _Results(self.grouping, self.forms).beside(changed, olds, news, had)
 
     def _arrived(self, parts: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
         """Return partial groups as one table; tasks may have computed sums as 64 bits, where the state has 128."""
@@ -296,8 +335,14 @@ class _Merge:
             raise Unknown
         return arrived
 
-    def _with_results(self, changed: pa.Table, olds: list[Numbers], news: list[Numbers], had: Any) -> pa.Table:
-        """Return the changed groups with their results of now and of before."""
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    grouping: Grouping
+    forms: list[Form]
+
+    def beside(self, changed: pa.Table, olds: list[Numbers], news: list[Numbers], had: Any) -> pa.Table:
+        """Return the changed groups with their results of now and of before; `had`: they were there before."""
         differs, every = np.zeros(len(had), np.bool_), np.ones(len(had), np.bool_)
         columns: dict[str, pa.Array] = {}
         for i, form in enumerate(self.forms):
