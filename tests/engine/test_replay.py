@@ -12,6 +12,7 @@ from test_fill import armed_at
 
 import headrace as hr
 from budget import fast
+from headrace.base.time import ManualClock
 from headrace.engine.program.reset import reset
 from headrace.log import Log
 from headrace.testing import Driver
@@ -19,6 +20,7 @@ from headrace.testing.faults import Crash
 
 ROWS = "id int, user string, n int, at timestamp"
 MINUTE = hr.tumbling("1 minute", grace="0 seconds")
+SECONDS = hr.tumbling("2 seconds", grace="0 seconds")
 
 STEPS = {
     "a group": lambda rows, _: rows.group_by("user").agg(n="count(*)", s="sum(n)"),
@@ -270,3 +272,87 @@ def test_a_view_keeps_the_rows_of_a_stream_beside_a_step_that_was_reset(tmp_path
     with Driver(app(), storage=tmp_path) as driver:
         driver.run()
         assert sorted(row["id"] for row in driver.view("both")) == [1, 2]
+
+
+IDLE = {
+    "final windows": lambda rows: rows.group_by("user").window(SECONDS, emit="final").agg(n="count(*)"),
+    "sessions": lambda rows: (
+        rows.group_by("user").window(hr.session("1 second", grace="0 seconds"), emit="final").agg(n="count(*)")
+    ),
+    "a running count": lambda rows: rows.group_by("user").over(rows=3).agg(c="count(*)"),
+    "rows without a pair": lambda rows: rows.join(
+        rows.where("false").select("user", other="id"), on="user", within="1 second", how="left"
+    ).with_columns(n="1"),
+}
+
+
+@pytest.mark.parametrize("name", fast("final windows", "a running count", of=IDLE))
+@pytest.mark.parametrize("by", ["the clock", "rows that were in order"])
+def test_a_replay_goes_as_far_as_the_app_did(tmp_path, name, by):
+    """Records alone do not bring it there; what it would leave open came out before, and would come out again."""
+    idle_after = "3 seconds" if by == "the clock" else None
+
+    def app(out_of_order="0 seconds"):
+        app = hr.App("far", shards=2)
+        rows = app.stream("rows", ROWS, event_time="at", out_of_order=out_of_order, idle_after=idle_after)
+        step = IDLE[name](rows).named("mine")
+        step.to_view("mine")
+        step.to_topic("out")
+        below = step.group_by("user").agg(n="count(*)").named("below")
+        below.to_view("below")
+        below.to_topic("changes")
+        return app
+
+    def shown(driver):
+        return sorted(map(repr, driver.view("mine"))), driver.view("below")
+
+    clock, seen = ManualClock(), []
+    for what in ("as it is", "below", "mine", None):
+        storage = tmp_path / str(what)
+        with Driver(app(), storage=storage, clock=clock) as driver:
+            for id_ in (1, 5, 8, 20):
+                driver.send("rows", {"id": id_, "user": "a", "n": id_, "at": 1_000 * id_})
+                driver.run()
+            for _ in range(12):
+                clock.advance(1)
+                driver.run()
+            before = shown(driver)
+        later = app() if by == "the clock" else app("15 seconds")
+        with Driver(later, storage=storage, clock=clock) as driver:
+            driver.run()
+        if what != "as it is":
+            reset(later.plan(), storage, what, outputs="keep", sync=False)
+        with Driver(later, storage=storage, clock=clock) as driver:
+            driver.run()
+            assert shown(driver) == before
+            driver.send("rows", {"id": 30, "user": "a", "n": 30, "at": 60_000})
+            driver.finish()
+            seen.append((*shown(driver), *(sorted(map(repr, driver.read(topic))) for topic in ("out", "changes"))))
+    assert all(each == seen[0] for each in seen)
+
+
+@pytest.mark.parametrize("what", ["mine", "rows_latest", None])
+def test_changes_that_had_come_out_are_there_after_a_replay(tmp_path, what):
+    def app():
+        app = hr.App("waiting", shards=2)
+        rows = app.stream("rows", ROWS, event_time="at")
+        step = rows.latest("user").named("rows_latest").suppress("4 seconds").named("mine")
+        step.to_view("mine")
+        step.to_topic("out")
+        return app
+
+    with Driver(app(), storage=tmp_path) as driver:
+        for id_ in (1, 6, 11, 12):
+            driver.send("rows", {"id": id_, "user": f"u{id_ % 2}", "n": id_, "at": 1_000 * id_})
+            driver.run()
+        before, published = driver.view("mine"), driver.read("out")
+        assert len(before) == 2
+    reset(app().plan(), tmp_path, what, outputs="keep", sync=False)
+    with Driver(app(), storage=tmp_path) as driver:
+        driver.run()
+        assert (driver.view("mine"), driver.read("out")) == (before, published)
+        driver.send("rows", {"id": 13, "user": "u1", "n": 13, "at": 13_000})
+        driver.run()
+        assert driver.view("mine") == before, "it waits for the end of its period"
+        driver.finish()
+        assert sorted(row["id"] for row in driver.view("mine")) == [12, 13]

@@ -124,6 +124,29 @@ def test_early_results_of_a_window_come_every_so_often():
         assert len(driver.view("late")) == 1
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_what_waits_comes_out_by_the_clock_where_a_source_is_idle(early):
+    """Also when the window itself has closed: no step below it keeps anything but what waits."""
+    app = hr.App("idle")
+    rows = app.stream("t", SCHEMA, event_time="at", idle_after="3 seconds").group_by("k")
+    if early:
+        counts = rows.window(hr.tumbling("5 seconds", grace="0 seconds"), emit="every 30 seconds").agg(n="count(*)")
+    else:
+        counts = rows.agg(n="count(*)").suppress("30 seconds")
+    counts.to_view("counts")
+    with Driver(app) as driver:
+        driver.send("t", row("a", 1, 1))
+        driver.run()
+        for _ in range(60):
+            driver.advance(1)
+            driver.run()
+        assert [each["n"] for each in driver.view("counts")] == [1]
+        epochs = driver.status()["epoch"]
+        driver.advance(600)
+        driver.run()
+        assert driver.status()["epoch"] <= epochs + 1, "then there is nothing to wait for"
+
+
 def test_the_latest_closed_window_is_a_row_of_each_key():
     app = hr.App("latest", shards=2)
     windows = app.stream("t", SCHEMA, event_time="at").group_by("k").window(MINUTE, emit="final")

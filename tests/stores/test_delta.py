@@ -112,3 +112,21 @@ def test_a_table_of_an_app_is_merged_and_small_files_are_few(tmp_path, monkeypat
     assert (kept[0]["raw"], kept[0]["tags"]) == (b"\x00\xff", ["a", None])
     assert kept[0]["at"].isoformat() == "2024-05-01T10:00:00+00:00"
     assert len(deltalake.DeltaTable(tmp_path / "changes").file_uris()) < 12
+
+
+@pytest.mark.parametrize("kinds", ["a boolean, b int", "a int, b int", "a boolean, b boolean"])
+def test_a_key_of_several_columns_is_merged(tmp_path, kinds):
+    app = hr.App("shop")
+    app.table("items", f"{kinds}, v int", key=["a", "b"]).to(delta.table(tmp_path / "items"))
+    keys = [(a, b) for a in (0, 1) for b in (0, 1)]
+    if "boolean" in kinds:
+        keys = [(bool(a), bool(b) if kinds.count("boolean") == 2 else b) for a, b in keys]
+    with Driver(app) as driver:
+        for number in range(3):
+            for a, b in keys:
+                driver.send("items", {"a": a, "b": b, "v": number})
+                driver.run()
+        driver.delete("items", a=keys[1][0], b=keys[1][1])
+        driver.run()
+    rows = sorted((each["a"], each["b"], each["v"]) for each in rows_of(str(tmp_path / "items")))
+    assert rows == [(a, b, 2) for a, b in keys if (a, b) != keys[1]]

@@ -23,7 +23,7 @@ from headrace.engine.epoch import PlannedEpoch, Settings
 from headrace.engine.forgotten_rows import ForgottenRows
 from headrace.engine.inputs import Inputs, read_schemas
 from headrace.engine.lowering import lower
-from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
+from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows, waits_for_clock
 from headrace.engine.outside import Outside
 from headrace.engine.pace import Took, add_counts, first_rows, most_rows, next_limit, with_publishing
 from headrace.engine.profile import Profile
@@ -260,6 +260,14 @@ class Engine:
             previous={step: commit.previous.get(step) for step in steps},
         )
 
+    def move_watermark(self, step: str, time: int | None) -> bool:
+        """Let a step work with a watermark in the next epoch, if that is later; return whether it is."""
+        before = self.last.watermarks.get(step)
+        later = time is not None and (before is None or time > before)
+        if later:
+            self.last = replace(self.last, watermarks={**self.last.watermarks, step: time})
+        return later
+
     @property
     def needs_no_epoch(self) -> bool:
         """Whether another epoch would change nothing: all is read, and every step has worked with its watermark."""
@@ -312,7 +320,7 @@ class Engine:
             outputs=outputs,
             reached=dict(planned.reached),
             idle={name: watermark.idle for name, watermark in source_watermarks.items()},
-            waiting=any(node.detects_late and self.plan.name(node) in keeps for node in self.plan.stateful()),
+            waiting=waits_for_clock(self.plan, heads),
             due=empty_epoch_due(self.plan, used, watermarks, keeps, planned.reached),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],

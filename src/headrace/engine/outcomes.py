@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.connect.source import OffsetRange
     from headrace.kernels.state.state import StateHead
     from headrace.kernels.task import Report
+    from headrace.plan.plan import Plan
 
     Heads = Mapping[str, Mapping[str, StateHead]]
     Counted = Mapping[str, int]
@@ -25,6 +26,19 @@ def least_waiting_times(heads: Heads) -> dict[str, int]:
         step: [head.oldest for head in by_shard.values() if head.oldest is not None] for step, by_shard in heads.items()
     }
     return {step: min(oldest) for step, oldest in times.items() if oldest}
+
+
+def waits_for_clock(plan: Plan, heads: Heads) -> bool:
+    """Whether a step has something that a later watermark ends, which the clock moves where sources are idle.
+
+    A step that detects late rows has, as long as it keeps any; another one that emits by the watermark, while rows wait
+    in it.
+    """
+    keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
+    return any(
+        (node.detects_late and plan.name(node) in keeps) or (node.emits_on_watermark and plan.name(node) in waiting)
+        for node in plan.stateful()
+    )
 
 
 def counts_of(

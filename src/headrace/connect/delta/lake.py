@@ -198,7 +198,10 @@ class LakeWriter(SinkWriter):
         if not self.sink.is_table:
             write_deltalake(lake, rows.select(names), mode="append", commit_properties=mark)
             return
-        same = " AND ".join(f"held.{_quoted(name)} IS NOT DISTINCT FROM new.{_quoted(name)}" for name in self.sink.key)
+        # without brackets DataFusion compares with all that follows
+        same = " AND ".join(
+            f"(held.{_quoted(name)} IS NOT DISTINCT FROM new.{_quoted(name)})" for name in self.sink.key
+        )
         values = {_quoted(name): f"new.{_quoted(name)}" for name in names}
         merge = lake.merge(
             rows.select([*names, "_deleted"]),

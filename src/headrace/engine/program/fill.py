@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
+from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows, waits_for_clock
 from headrace.engine.pace import add_counts
 from headrace.engine.watermarks import SourceWatermark, advance, empty_epoch_due
 from headrace.plan.nodes import Late, Stateful
@@ -229,7 +229,7 @@ def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) ->
         watermarks=watermarks,
         previous=used,
         outputs=outputs | before.outputs,
-        waiting=any(node.detects_late and plan.name(node) in keeps for node in plan.stateful()),
+        waiting=waits_for_clock(plan, heads),
         due=before.due or empty_epoch_due(plan, used, watermarks, keeps, {}),
         heads=heads,
         staged=[staged for report in reports for staged in report.staged],

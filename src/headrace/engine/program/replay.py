@@ -1,10 +1,10 @@
 """Replay: a step that was reset is computed again from the topics, up to where the app has read them.
 
 A second engine runs what is above the step, and the step, in a folder of its own, as the first run of an app would:
-the same watermarks, so the same rows are late. It goes no further than the app did: what a step emits by a later
-watermark comes out in the app's next epoch. It publishes to its own views only. Then one epoch of the app takes over
-the state of the steps and the rows of the views (`graft`): they are complete, and seen, at once. A replay that a crash
-cut short begins again; until its epoch is committed, nothing of it counts.
+the same watermarks, so the same rows are late. It goes as far as the app did and no further: what a step emits by a
+later watermark comes out in the app's next epoch. It publishes to its own views only. Then one epoch of the app takes
+over the state of the steps and the rows of the views (`graft`): they are complete, and seen, at once. A replay that a
+crash cut short begins again; until its epoch is committed, nothing of it counts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.program.fill import Fill, fed_by, filled, history, nearest_gives
 from headrace.engine.program.levelling import difference, shadows_of
 from headrace.kernels.task import Report, stage
+from headrace.plan.nodes import Suppress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from headrace.plan.sinks import Sink
 
 FOLDER = "replay"
+_LONG_AGO = -59_011_459_200_000_000
+"""The year 100: before any period in which changes wait, and late enough for calendars to count from."""
 logger = logging.getLogger("headrace.engine")
 
 
@@ -45,9 +48,9 @@ logger = logging.getLogger("headrace.engine")
 class Replay:
     """What is computed again: `steps` and their views' `sinks`, by `plan`, from records up to offsets `upto`.
 
-    `until`: the watermarks that the steps had worked with, by step; they go no further. `shadows`: views of what topics
-    with changelogs should have, by the names of their sinks. `begins`: the first offsets that are still there, where
-    that is not the start.
+    `until`: the watermarks that the steps had worked with, by step; they end with these. `shadows`: views of what
+    topics with changelogs should have, by the names of their sinks. `begins`: the first offsets that are still there,
+    where that is not the start.
     """
 
     steps: frozenset[str]
@@ -138,10 +141,22 @@ def replay(engine: Engine, what: Replay) -> Commit:
 
 
 def _run(second: Engine, what: Replay) -> None:
+    """Run the second engine to its end, then let each step, from above, reach the watermark of the app's.
+
+    Records alone may not bring it there: the clock did, where a source was idle; or a partition had its first record
+    later, or `out_of_order` was less. What the step would leave open has been emitted, and would be so again. Where
+    changes wait for the end of a period there are none before the only epoch with rows, so all come out after it.
+    """
     carrier = InProcess(second)
     try:
-        while not second.needs_no_epoch:
-            carrier.step()
+        for node in second.plan.stateful():
+            if isinstance(node, Suppress):
+                second.move_watermark(second.plan.name(node), _LONG_AGO)
+        _rest(carrier)
+        for step in map(second.plan.name, second.plan.stateful()):
+            if second.move_watermark(step, what.until.get(step)):
+                carrier.step()
+                _rest(carrier)
         second.settle()  # its files will be in another storage than its redo logs
     finally:
         carrier.close()
@@ -152,6 +167,11 @@ def _run(second: Engine, what: Replay) -> None:
         }
         if missing:
             raise InternalError(f'the replay of "{name}" ended before {missing}')
+
+
+def _rest(carrier: InProcess) -> None:
+    while not carrier.engine.needs_no_epoch:
+        carrier.step()
 
 
 def _fill(what: Replay) -> Fill:
