@@ -68,6 +68,30 @@ def test_a_group_begins_elsewhere(log):
     assert said("reset", "billing", "--to", "latest", "--topic", "views", "--log", log.path)[0] == 1
 
 
+def test_a_reset_names_every_partition_and_knows_a_topic_that_was_made_again(log):
+    topic = log.create_topic("views", "id bigint")
+    topic.append([{"id": 1}, {"id": 2}])
+    with log.consumer("billing", "views") as consumer:
+        consumer.poll()
+        consumer.commit()
+    topic.add_partitions(2)
+    topic.append([{"id": 5}], partition=1)
+    reset = ("reset", "billing", "--to", "latest", "--json", "--log", log.path)
+    code, printed = said(*reset)
+    assert code == 0, printed
+    assert [(each["partition"], each["was"], each["is"]) for each in json.loads(printed)] == [(0, 2, 2), (1, None, 1)]
+    with log.consumer("billing", "views") as consumer:
+        assert consumer.poll() == []
+    log.delete_topic("views")
+    topic = log.create_topic("views", "id bigint")
+    topic.append([{"id": 3}, {"id": 4}])
+    (described,) = json.loads(said("describe", "billing", "--json", "--log", log.path)[1])
+    assert [(each["next"], each["lag"]) for each in described["partitions"]] == [(None, 2)]
+    assert [(each["was"], each["is"]) for each in json.loads(said(*reset)[1])] == [(None, 2)]
+    with log.consumer("billing", "views") as consumer:
+        assert consumer.poll() == []
+
+
 def test_what_is_not_there_is_named(log):
     code, printed = said("describe", "bill", "--log", log.path)
     assert code == 1

@@ -233,7 +233,7 @@ def test_records_that_retention_deleted_are_counted_and_a_commit_behind_the_end_
         consumer.resume()
         assert [records.rows.column("id").to_pylist() for records in consumer.poll()] == [[2]]
         assert consumer.lost == 1
-        consumer._members.reset({("short", 0): 99})
+        consumer._members.reset({("short", 0): 99}, {"short": topic.id})
     with log.consumer("a", "short") as consumer, pytest.raises(OffsetOutOfRange):
         consumer.poll()
 
@@ -284,6 +284,24 @@ def test_groups_are_looked_at_and_reset(log):
     assert (state.members, state.lag) == (0, 100)
     with pytest.raises(UnknownGroup, match="b"):
         group_named(log, "b", now=log.clock.now())
+
+
+def test_a_reset_is_of_all_partitions_and_commits_of_a_topic_that_was_made_again_are_none(log):
+    put(log, 5, "views")
+    with log.consumer("a", ["clicks", "views"]) as consumer:
+        assert polled(consumer) == 5
+        consumer.commit()
+    log.delete_topic("views")
+    topic = log.create_topic("views", "id bigint", partitions=3)
+    topic.append([{"id": 1}, {"id": 2}], partition=0)
+    topic.append([{"id": 3}], partition=2)
+    (state,) = group_named(log, "a", now=log.clock.now())
+    views = [(each.next, each.lag) for each in state.partitions if each.topic == "views"]
+    assert views == [(None, 2), (None, 0), (None, 1)]
+    reset_group(log, "a", {("views", 0): 1, ("views", 2): 1})
+    with log.consumer("a", "views") as consumer:
+        assert [records.rows.column("id").to_pylist() for records in consumer.poll()] == [[2]]
+        assert consumer.committed("clicks", 3) == 0, "what was not reset stays"
 
 
 def test_a_queue_of_an_older_version_and_one_that_is_being_made_are_looked_at(log):

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from headrace.log.log import Log
 
+    _Place = tuple[str, int]  # a topic's id, and the number of a partition
+    _Known = tuple[int | None, int | None]  # the commit, and the process that reads
+
 CONSUMERS, QUEUE = "consumers", "queue"
 
 
@@ -90,10 +93,11 @@ def group_named(log: Log, name: str, *, now: int) -> list[GroupState]:
 
 
 def reset_group(log: Log, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Let a group of consumers, which nobody is a member of, begin at offsets.
+    """Let a group of consumers, which nobody is a member of, begin at offsets; where none is given it stays as it is.
 
     Raises:
         GroupInUse: it has members.
+        UnknownTopic: an offset is of no topic of the log.
 
     """
     folder = groups_folder(log.path) / name
@@ -102,7 +106,7 @@ def reset_group(log: Log, name: str, offsets: Mapping[tuple[str, int], int]) -> 
         raise GroupInUse(name, alive)
     members = Membership(folder, name, topics=(), assignor="sticky", session=1.0)
     try:
-        members.reset(offsets)
+        members.reset(offsets, {topic: log.topic(topic).id for topic, _ in offsets})
     finally:
         members.close()
 
@@ -110,25 +114,37 @@ def reset_group(log: Log, name: str, offsets: Mapping[tuple[str, int], int]) -> 
 def _consumers(log: Log, path: Path) -> GroupState:
     rows = read_only(
         path,
-        "SELECT p.topic, p.partition, p.committed, m.pid, p.owner FROM partitions p "
-        "LEFT JOIN members m ON m.id = p.owner ORDER BY p.topic, p.partition",
+        "SELECT p.topic, p.topic_id, p.partition, p.committed, m.pid, p.owner FROM partitions p "
+        "LEFT JOIN members m ON m.id = p.owner",
         tables=membership.TABLES,
     )
     members = {member for (member,) in read_only(path, "SELECT id FROM members", tables=membership.TABLES)}
     live = {member for member in members if not is_gone(path.parent / "alive", member)}
-    partitions = [
-        PartitionRead(
-            topic=topic,
-            partition=number,
-            next=committed,
-            start=bounds[0],
-            end=bounds[1],
-            process=process if owner in live else None,
-        )
-        for topic, number, committed, process, owner in rows
-        if (bounds := _bounds(log, topic, number)) is not None
-    ]
+    known: dict[str, dict[_Place, _Known]] = {}
+    for topic, topic_id, number, committed, process, owner in rows:
+        known.setdefault(topic, {})[topic_id, number] = committed, process if owner in live else None
+    partitions = [each for topic in sorted(known) for each in _partitions(log, topic, known[topic])]
     return GroupState(name=path.parent.name, kind=CONSUMERS, members=len(live), partitions=partitions)
+
+
+def _partitions(log: Log, name: str, known: Mapping[_Place, _Known]) -> list[PartitionRead]:
+    """Return all partitions of a topic, those that no member has seen too; none where the topic is gone.
+
+    What is known of a topic of this name that was deleted says nothing of the one that is there.
+    """
+    try:
+        topic = log.topic(name)
+    except UnknownTopic:
+        return []
+    starts, ends = topic.start_offsets(), topic.end_offsets()
+    found = []
+    for number, start in sorted(starts.items()):
+        committed, process = known.get((topic.id, number), (None, None))
+        read = PartitionRead(
+            topic=name, partition=number, next=committed, start=start, end=ends[number], process=process
+        )
+        found.append(read)
+    return found
 
 
 def _queue(log: Log, path: Path, now: int) -> GroupState:

@@ -164,12 +164,15 @@ class Membership:
         rows = self.state.ask("SELECT topic, partition, committed FROM partitions")
         return {(topic, partition): committed for topic, partition, committed in rows}
 
-    def reset(self, offsets: Mapping[Place, int]) -> None:
-        """Set commits of a group that has no members."""
+    def reset(self, offsets: Mapping[Place, int], ids: Mapping[str, str]) -> None:
+        """Set commits of a group that has no members, also of partitions that it has not read; `ids`: of the topics."""
         with self.state.change() as sql:
+            for topic in sorted({topic for topic, _ in offsets}):
+                _remove_others(sql, topic, ids[topic])
             sql.executemany(
-                "UPDATE partitions SET committed = ? WHERE topic = ? AND partition = ?",
-                [(offset, *place) for place, offset in offsets.items()],
+                "INSERT INTO partitions VALUES (?, ?, ?, '', '', ?) "
+                "ON CONFLICT (topic, partition) DO UPDATE SET committed = excluded.committed",
+                [(topic, partition, ids[topic], offset) for (topic, partition), offset in offsets.items()],
             )
 
     def close(self) -> None:
@@ -183,8 +186,7 @@ class Membership:
         _remove(sql, sorted(gone))
         here = {member: json.loads(topics) for member, topics, _, _ in members if member not in gone}
         for topic, size in sizes.items():
-            # a topic that was deleted and made again has other records: its commits mean nothing
-            sql.execute("DELETE FROM partitions WHERE topic = ? AND topic_id <> ?", [topic, size.id])
+            _remove_others(sql, topic, size.id)
             sql.executemany(
                 "INSERT OR IGNORE INTO partitions VALUES (?, ?, ?, '', '', NULL)",
                 [(topic, number, size.id) for number in range(size.partitions)],
@@ -204,3 +206,8 @@ class Membership:
 def _remove(sql: sqlite3.Connection, members: Sequence[str]) -> None:
     sql.executemany("DELETE FROM members WHERE id = ?", [(each,) for each in members])
     sql.executemany("UPDATE partitions SET owner = '' WHERE owner = ?", [(each,) for each in members])
+
+
+def _remove_others(sql: sqlite3.Connection, topic: str, topic_id: str) -> None:
+    """Forget a topic that was deleted and created again: it has other records, so its commits mean nothing."""
+    sql.execute("DELETE FROM partitions WHERE topic = ? AND topic_id <> ?", [topic, topic_id])
