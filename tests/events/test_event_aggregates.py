@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import runpy
+import shutil
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from seats import Seat, Taken
 
 import headrace as hr
 from headrace import events
+from headrace.base.time import ManualClock
 from headrace.events.event import Appended, Event
 from headrace.log import Log
 from headrace.testing import Driver
@@ -211,3 +215,59 @@ def test_a_snapshot_from_before_an_upcast_is_not_used(tmp_path):
             assert Account().state(store, "acc") == 2007
         with events.EventStore(log) as without:
             assert Account().state(without, "acc") == 27
+
+
+def paid(cents, times):
+    return [Event("Paid", {"cents": cents})] * times
+
+
+def kept_version(store):
+    kept = store.snapshots.newest(Account().name, 1, "acc")
+    return None if kept is None else kept.version
+
+
+def test_a_snapshot_of_events_that_an_older_copy_of_the_log_never_had_is_not_used(tmp_path):
+    """Also where the stream has become as long again: the events are other ones."""
+    topics, copy = tmp_path / "log" / "topics", tmp_path / "copy"
+    with events.EventStore(tmp_path / "log") as store:
+        store.append("acc", paid(1, 3))
+        assert Account().load(store, "acc") == (3, 3)
+        shutil.copytree(topics, copy)
+        assert kept_version(store) == 3
+        store.append("acc", paid(1000, 7))
+        assert Account().load(store, "acc") == (7003, 10)
+    shutil.rmtree(topics)
+    shutil.copytree(copy, topics)
+    with events.EventStore(tmp_path / "log") as store:
+        assert kept_version(store) is None
+        store.append("other", paid(2, 1))
+        store.append("acc", paid(1, 3))
+        assert Account().load(store, "acc") == (6, 6)
+        assert kept_version(store) == 6, "the one of the other history is replaced, though it is of a later version"
+        store.append("acc", paid(1, 6))
+        assert Account().load(store, "acc") == (12, 12)
+
+
+def test_a_snapshot_of_a_topic_that_was_created_again_is_not_used(tmp_path):
+    with Log(tmp_path / "log", clock=ManualClock(), fsync=False) as log:
+        for cents in (5, 2):
+            with events.EventStore(log) as store:
+                store.append("acc", [*paid(cents, 3), *paid(1, 1)])
+                assert Account().load(store, "acc") == (cents * 3 + 1, 4)
+                assert kept_version(store) == 4
+            log.delete_topic("events")
+
+
+def test_a_snapshot_without_a_mark_of_an_older_release_is_not_used(tmp_path):
+    folder = tmp_path / "log" / ".events" / "events"
+    folder.mkdir(parents=True)
+    with closing(sqlite3.connect(folder / "snapshots.db", isolation_level=None)) as sql:
+        sql.execute(
+            "CREATE TABLE snapshots (aggregate TEXT, fold INTEGER, stream TEXT, version INTEGER, "
+            "state TEXT, PRIMARY KEY (aggregate, fold, stream)) WITHOUT ROWID"
+        )
+        sql.execute("INSERT INTO snapshots VALUES (?, 1, 'acc', 4, '99')", [Account().name])
+    with events.EventStore(tmp_path / "log") as store:
+        store.append("acc", paid(1, 5))
+        assert Account().load(store, "acc") == (5, 5)
+        assert kept_version(store) == 5

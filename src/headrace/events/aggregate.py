@@ -80,8 +80,6 @@ class Aggregate(Generic[State]):
         whole, name = until is None and at is None, self._kept_as(store)
         kept = store.snapshots.newest(name, self.fold, stream) if self.snapshot_every and whole else None
         state, version = (self.initial(), 0) if kept is None else (kept.state, kept.version)
-        if kept is not None and kept.version > store.version(stream):
-            state, version = self.initial(), 0  # the log was restored from an older copy
         folded = 0
         for event in store.load(stream, after=version, until=until, at=at):
             state, version, folded = self.apply(state, event), event.version, folded + 1

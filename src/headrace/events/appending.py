@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -36,6 +36,17 @@ if TYPE_CHECKING:
 Answer = Appended | Conflict
 _PATIENCE = 0.5
 """How long a leader waits for others, as a part of what the last appending took."""
+
+
+class Mark(NamedTuple):
+    """What tells an event from any other: its topic's id, its offset, and the mark of its batch (`Topic.mark`).
+
+    Where the topic has the same mark, it also has the same events before it.
+    """
+
+    topic_id: str
+    offset: int
+    batch: str
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +121,16 @@ class Appender:
         """Give the index with all that is appended; nothing is appended by this process meanwhile."""
         with self._alone:
             yield self._caught_up()
+
+    def mark(self, stream: str, version: int) -> Mark | None:
+        """Return the mark of a stream's event; None if it has none, or is not there."""
+        with self.current() as index:
+            offset = index.offset(stream, version)
+        return None if offset is None else self._mark_at(offset)
+
+    def has(self, mark: Mark) -> bool:
+        """Tell whether the event of a mark is where it was, so that the topic has the same history up to it."""
+        return self._mark_at(mark.offset) == mark
 
     def close(self) -> None:
         """Answer what waits, and end the thread."""
@@ -228,6 +249,10 @@ class Appender:
             if event.command == command.id
         ]
         return Appended(found[-1]) if found else None
+
+    def _mark_at(self, offset: int) -> Mark | None:
+        batch = self.topic.mark(self.partition, offset + 1)
+        return None if batch is None else Mark(self.topic.id, offset, batch)
 
     def _caught_up(self) -> StreamIndex:
         if self._index is None:

@@ -74,6 +74,10 @@ class StreamIndex:
         found = [run.offsets[slice(*_place(run, stream))] for run in self._runs]
         return np.concatenate([*found, np.array(self._recent.get(stream, []), np.int64)])
 
+    def offset(self, stream: str, version: int) -> int | None:
+        """Return where the event of a version is, None if it is not there; fast for the stream's newest events."""
+        return next((offset for offset, found in self._newest_first(stream) if found == version), None)
+
     def note(self, stream: str, version: int, offset: int) -> None:
         """Take in an event that was appended at the end of the index."""
         self._recent.setdefault(stream, []).append(offset)

@@ -81,7 +81,7 @@ class EventStore:
             for number in range(self.topic.partitions)
         ]
         self._partitions: dict[str, int] = {}
-        self.snapshots = Snapshots(folder / "snapshots.db")
+        self.snapshots = Snapshots(folder / "snapshots.db", self._appender)
         self.upcasts = Upcasts()
         """Functions that bring old events to their newest schema."""
 
