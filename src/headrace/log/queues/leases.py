@@ -285,18 +285,25 @@ class Leases:
                 ]
         return lost
 
-    def letters(self) -> list[tuple[int, int, int, int, str]]:
+    def letters(self, last: Callable[[], int]) -> list[tuple[int, int, int, int, str]]:
         """Return the dead records that are to become dead letters: letter, partition, offset, deliveries, reason.
 
         Those of a letter are appended together; it is a number that grows. A letter that a process did not finish
-        comes again with the same records.
+        comes again with the same records and the same number.
+
+        Args:
+            last: returns the number of the last letter in the topic of dead letters. It may be more than this file
+                knows, which somebody removed, or which is older after a power loss; an append of an older number than
+                that would be dropped.
+
         """
         if not self.state.ask(f"SELECT 1 FROM work WHERE state = {DEAD} LIMIT 1"):
             return []
+        appended = last()
         with self.state.change() as sql:
             found = sql.execute("SELECT value FROM facts WHERE name = 'letter'").fetchone()
             open_letter = sql.execute(f"SELECT min(letter) FROM work WHERE state = {DEAD}").fetchone()[0]
-            letter = open_letter if open_letter is not None else (found[0] if found else 0) + 1
+            letter = open_letter if open_letter is not None else max(found[0] if found else 0, appended) + 1
             if open_letter is None:
                 sql.execute(f"UPDATE work SET letter = ? WHERE state = {DEAD}", [letter])
                 sql.execute("INSERT OR REPLACE INTO facts VALUES ('letter', ?)", [letter])

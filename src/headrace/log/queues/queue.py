@@ -96,6 +96,8 @@ class Queue:
         self._bell = bell.Bell(log.path, topic.name, group)
         self._looked = self._counted = -_OTHERS_SECONDS
         self._room = 0
+        self._producer = f"queue/{group}/{topic.name}"
+        self._letter: int | None = None
         self._begin()
 
     def __enter__(self) -> Self:
@@ -273,7 +275,7 @@ class Queue:
 
     def _bury(self) -> None:
         """Append dead records to the topic of dead letters, once, also after a crash in between."""
-        while letters := self._leases.letters():
+        while letters := self._leases.letters(self._last_letter):
             number = letters[0][0]
             reasons = {(partition, offset): reason for _, partition, offset, _, reason in letters}
             found = []
@@ -284,9 +286,19 @@ class Queue:
                 partitions = pa.array([partition] * batch.num_rows, pa.int32())
                 found.append(dead_letters(self.topic.name, partitions, offsets, texts, rows))
             if found:
-                producer = f"queue/{self.group}/{self.topic.name}"
-                self._dead().append(pa.concat_tables(found), producer=producer, sequence=number)
+                self._dead().append(pa.concat_tables(found), producer=self._producer, sequence=number)
             self._leases.buried(number)
+
+    def _last_letter(self) -> int:
+        """Return the number of the last letter that was appended before this worker's first, 0 if there was none.
+
+        It is looked up once: the workers' file has the numbers that they have given since.
+        """
+        if self._letter is None:
+            name = f"{self.topic.name}.dead"
+            last = self._log.topic(name).last_sequence(self._producer) if self._log.has_topic(name) else None
+            self._letter = last or 0
+        return self._letter
 
     def _dead(self) -> Topic:
         name = f"{self.topic.name}.dead"
