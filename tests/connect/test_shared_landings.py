@@ -23,9 +23,9 @@ MONEY = as_schema("account int not null, amount int")
 FEEDS = {"debits": "bank/debits", "credits": "bank/credits"}
 
 
-def landing(log, *, topics=FEEDS, fault=None, limit=1000, read=None):
+def landing(log, *, topics=FEEDS, columns=MONEY, fault=None, limit=1000, read=None):
     store = EmbeddedTopics(log, partitions=2, fault=fault or (lambda point: None))  # noqa: ARG005
-    specs = {name: TopicSpec(name=name, schema=MONEY, key=("account",)) for name in topics}
+    specs = {name: TopicSpec(name=name, schema=columns, key=("account",)) for name in topics}
     return store.shared_landing("bank", specs, feeds=topics, limit=limit, read=read or (lambda topic: 0))  # noqa: ARG005
 
 
@@ -103,6 +103,38 @@ def test_other_feeds_another_process_and_replaced_topics_are_refused(tmp_path):
         log.delete_topic("credits")
         with pytest.raises(FeedTopicReplaced):
             landing(log)
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+def test_dead_letters_alone_are_kept_after_the_file_of_a_group_was_removed(tmp_path, keyless):
+    """Their numbers are greater than those of the topic, which got no rows with them."""
+    rows = {"debits": [{"account": None, "amount": 1}]} if keyless else {}
+    dead = None if keyless else {"debits": [DeadRecord("x", "no number")]}
+    with Log(tmp_path, fsync=False) as log:
+        columns = as_schema("account int, amount int")
+        log.create_topic("debits", columns, partitions=2, key=("account",), cleanup="compact")
+        for _ in range(2):
+            with closing(landing(log, topics={"debits": FEEDS["debits"]}, columns=columns)) as one:
+                one.append(rows, dead=dead)
+                one.append(rows, dead=dead)
+            one.path.unlink()
+        assert log.topic("debits.dead").read(0, 0, 10).num_rows == 4
+
+
+def test_a_topic_that_joins_again_after_the_file_was_removed_gets_every_row(tmp_path):
+    alone = {"debits": FEEDS["debits"]}
+    with Log(tmp_path, fsync=False) as log:
+        with closing(landing(log)) as both:
+            both.append(transfer(1), position=b"1")
+            for number in range(2, 5):
+                both.append({"credits": transfer(number)["credits"]}, position=b"%d" % number)
+        both.path.unlink()
+        with closing(landing(log, topics=alone)) as one:
+            one.append({"debits": transfer(5)["debits"]}, position=b"5")
+        with closing(landing(log)) as both:
+            both.append(transfer(4), position=b"6")  # to the partition of the last append
+        assert sorted(stored(log, "debits")) == [1, 4, 5]
+        assert sorted(stored(log, "credits")) == [2, 3, 4, 5, 5]
 
 
 def test_there_is_room_while_the_app_keeps_up_with_every_topic(tmp_path):

@@ -169,7 +169,8 @@ class EmbeddedSharedLanding(SharedLanding):
             offsets[name] = topic.append(rows, producer=by, sequence=number)
             for letters in (part.dead, keyless):
                 if letters is not None and letters.num_rows:
-                    dead_topic(self.log, name).append(letters, producer=f"{by}/{letters is keyless}", sequence=number)
+                    dead_by = _dead_producers(by)[letters is keyless]
+                    dead_topic(self.log, name).append(letters, producer=dead_by, sequence=number)
         if offsets:
             self.fault("before_mark")
             self._boundaries.write(number, offsets)
@@ -181,7 +182,7 @@ class EmbeddedSharedLanding(SharedLanding):
         except FileNotFoundError:
             about, stored = {}, {}
         try:
-            said: dict[str, Any] = {"number": self._last_number(), "topics": {}}
+            said: dict[str, Any] = {"number": -1, "topics": {}}
             if about:
                 said = json.loads(about[_ABOUT])
             self._number, self._known = int(said["number"]), said["topics"]
@@ -196,6 +197,7 @@ class EmbeddedSharedLanding(SharedLanding):
             if f"rows/{name}" in stored
         }
         self._apply(self._number, parts)
+        self._number = max(self._number, self._last_number())
 
     def _check(self, name: str, topic: Topic) -> None:
         known = self._known.get(name)
@@ -209,9 +211,18 @@ class EmbeddedSharedLanding(SharedLanding):
             raise FeedTopicReplaced(name, state=str(self.path))
 
     def _last_number(self) -> int:
-        """Return the number of the last append that a topic has, -1 if there is none: somebody removed the file."""
-        lasts = [topic.last_sequence(producer(self._writer, name)) for name, topic in self.topics.items()]
-        return max((last for last in lasts if last is not None), default=-1)
+        """Return the number of the last append that a topic has which the file does not know, -1 if there is none.
+
+        Such a topic joins again, or somebody removed the file; an append of an older number than that would be dropped.
+        """
+        lasts: list[int | None] = [-1]
+        for name in self.topics.keys() - self._known.keys():
+            by = producer(self._writer, name)
+            lasts.append(self.topics[name].last_sequence(by))
+            if self.log.has_topic(f"{name}.dead"):
+                dead = dead_topic(self.log, name)
+                lasts += [dead.last_sequence(each) for each in _dead_producers(by)]
+        return max(last for last in lasts if last is not None)
 
     def _write(self, number: int, position: bytes | None, parts: Mapping[str, _Part]) -> None:
         known = {name: {"feed": self.feeds[name], "id": topic.id} for name, topic in self.topics.items()}
@@ -243,6 +254,11 @@ def position_of_group(log: Log, group: str) -> bytes | None:
         return None
     except (ValueError, LookupError) as error:
         raise damaged(path, str(error)) from error
+
+
+def _dead_producers(by: str) -> tuple[str, str]:
+    """Return who appends the dead letters of a topic: those of the feed, and those of rows without a key."""
+    return f"{by}/False", f"{by}/True"
 
 
 def _bytes(text: str | None) -> bytes | None:
