@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -143,26 +142,6 @@ def test_a_crash_while_letters_are_appended_leaves_each_letter_once(log, monkeyp
         queue.reject(tasks[200:], "worse")
         assert queue.take() == []
     assert Counter(number for number, _ in dead(log)) == Counter(range(300))
-
-
-@pytest.mark.parametrize("older", [False, True], ids=["forgotten", "older"])
-def test_no_letter_is_dropped_after_the_state_of_a_queue_is_forgotten_or_older(log, older):
-    """An append of an old number is dropped in silence: the numbers go on where the topic of dead letters ends."""
-    put(log, range(3))
-    queues, saved = log.path / "queues", log.path / "saved"
-    log.queue("g", "jobs").close()
-    shutil.copytree(queues, saved)
-    with log.queue("g", "jobs") as queue:
-        for task in queue.take(2):
-            queue.reject(task, "bad")
-    shutil.rmtree(queues)
-    if older:
-        saved.rename(queues)
-    with log.queue("g", "jobs") as queue:
-        for task in queue.take(3):
-            queue.reject(task, "worse")
-        assert queue.status() == (0, 0, 0, 0, 0, 0)
-    assert Counter(reason for _, reason in dead(log)) == {"bad": 2, "worse": 3}
 
 
 def test_a_delay_holds_a_record_back(log, clock):

@@ -153,9 +153,9 @@ def read_only(path: Path, query: str, values: tuple[Any, ...] = (), *, tables: t
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_SECONDS)) as sql:
         if tables:
             sql.execute("ATTACH ':memory:' AS absent")  # names are looked up there if the file does not have them
-        for table in tables:
-            if table.startswith(_TABLE):
-                sql.execute(table.replace(_TABLE, "CREATE TABLE absent.", 1))
+            for table in (_FACTS, *tables):
+                if table.startswith(_TABLE):
+                    sql.execute(table.replace(_TABLE, "CREATE TABLE absent.", 1))
         return sql.execute(query, values).fetchall()
 
 

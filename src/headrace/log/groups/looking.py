@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.base.errors import GroupInUse, UnknownGroup, UnknownTopic, did_you_mean
 from headrace.log.groups import membership
@@ -30,7 +30,8 @@ class PartitionRead:
     """How far a group came in a partition.
 
     Attributes:
-        next: the offset of the first record that it has not done; of a queue, that nobody has taken. None: no commit.
+        next: the offset of the first record that it has not done; of a queue, that nobody has taken. None: no commit
+            for this topic; one of a former topic of the same name does not count.
         end: where the partition ends.
         process: the process that reads it, None if nobody does.
 
@@ -70,6 +71,14 @@ class GroupState:
         """How many records it has not done; of a queue, with those that are in work."""
         inside = self.work.ready + self.work.delayed + self.work.leased if self.work is not None else 0
         return sum(each.lag for each in self.partitions) + inside
+
+
+class _Bounds(NamedTuple):
+    """Where a partition begins and ends, of the topic that has its name now."""
+
+    topic: str
+    start: int
+    end: int
 
 
 def groups_of(log: Log, *, now: int) -> list[GroupState]:
@@ -150,12 +159,20 @@ def _partitions(log: Log, name: str, known: Mapping[_Place, _Known]) -> list[Par
 def _queue(log: Log, path: Path, now: int) -> GroupState:
     topic = path.parent.name
     progress = read_only(path, "SELECT partition, next FROM progress ORDER BY partition", tables=leases.TABLES)
-    partitions = [
-        PartitionRead(topic=topic, partition=number, next=following, start=bounds[0], end=bounds[1])
+    of = next((known for (known,) in read_only(path, leases.TOPIC, tables=leases.TABLES)), None)
+    found = [
+        (number, following, bounds)
         for number, following in progress
         if (bounds := _bounds(log, topic, number)) is not None
     ]
-    work = counted(read_only(path, COUNTS, (now, now), tables=leases.TABLES)[0])
+    former = any(of not in {None, bounds.topic} for _, _, bounds in found)
+    partitions = [
+        PartitionRead(
+            topic=topic, partition=number, next=None if former else following, start=bounds.start, end=bounds.end
+        )
+        for number, following, bounds in found
+    ]
+    work = Counts(0, 0, 0, 0) if former else counted(read_only(path, COUNTS, (now, now), tables=leases.TABLES)[0])
     return GroupState(
         name=path.parent.parent.name, kind=QUEUE, members=len(_alive(path.parent)), partitions=partitions, work=work
     )
@@ -166,10 +183,10 @@ def _alive(folder: Path) -> list[str]:
     return [name for name in names if not is_gone(folder / "alive", name)]
 
 
-def _bounds(log: Log, topic: str, partition: int) -> tuple[int, int] | None:
+def _bounds(log: Log, topic: str, partition: int) -> _Bounds | None:
     try:
         found = log.topic(topic)
     except UnknownTopic:
         return None
     ends = found.end_offsets()
-    return (found.start_offsets()[partition], ends[partition]) if partition in ends else None
+    return _Bounds(found.id, found.start_offsets()[partition], ends[partition]) if partition in ends else None

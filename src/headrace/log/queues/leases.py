@@ -5,6 +5,8 @@ what is kept is bounded by what is in work.
 
 New records that are leased together are one row of `spans`, whatever their number. It becomes a row of `work` for each
 record as soon as these differ: some are answered and others are not, or they come back.
+
+All of it is of one topic, whose id is in the file: a topic that is deleted and created again has other records.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.base.errors import TopicDeleted
 from headrace.log.shared_state import Life, SharedState, is_gone
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from headrace.log.topic import Topic
 
     _OfSpan = Callable[[sqlite3.Connection, tuple[int, int], range], bool]
 
@@ -52,6 +57,8 @@ _SPLIT = (
     "DELETE FROM spans WHERE {0}",
 )
 """Make rows of `work` of the spans that meet a condition."""
+_FORGET = ("DELETE FROM progress", "DELETE FROM work", "DELETE FROM spans", "DELETE FROM facts WHERE name = 'lost'")
+"""What is of a former topic. The number of the last letter is not: the topic of dead letters may still be there."""
 _FREE = f"UPDATE work SET state = {READY}, holder = '' WHERE state = {LEASED}"
 _FRESH = (*(each.format("TRUE") for each in _SPLIT), _FREE)
 _HAS_OLD = "SELECT EXISTS (SELECT 1 FROM work) OR EXISTS (SELECT 1 FROM spans WHERE until <= ?)"
@@ -105,13 +112,14 @@ class Leases:
 
     Args:
         folder: of the queue.
+        topic: whose records they are.
         limit: a record that was delivered so often, and comes back, is dead.
         in_order: whether records of one key are leased one after the other.
 
     """
 
-    def __init__(self, folder: Path, *, limit: int, in_order: bool) -> None:
-        self.limit, self.in_order = limit, in_order
+    def __init__(self, folder: Path, topic: Topic, *, limit: int, in_order: bool) -> None:
+        self.topic, self.limit, self.in_order = topic, limit, in_order
         self._alive = folder / "alive"
         self.state = SharedState(folder / "queue.db", TABLES, fresh=_FRESH, alive=self._alive)
         self.life = Life(self._alive)
@@ -128,10 +136,34 @@ class Leases:
         """Return the offset from which on nothing has been looked at, by partition."""
         return dict(self.state.ask("SELECT partition, next FROM progress"))
 
-    def begin(self, starts: Mapping[int, int]) -> None:
-        """Note where partitions begin that the queue does not know."""
+    def begin(self) -> None:
+        """Note where partitions begin that the queue does not know.
+
+        Where the file is of a former topic of this name, all that it has of it is forgotten; a file of an earlier
+        release, which does not say so, is of this one.
+
+        Raises:
+            TopicDeleted: the topic is gone.
+
+        """
+        known = self.next_offsets() if self.state.ask(TOPIC) == [(self.topic.id,)] else {}
+        if self.topic.start_offsets().keys() <= known.keys():
+            return
         with self.state.change() as sql:
+            starts = self.topic.start_offsets()  # in our turn: a former topic raises before the file becomes its own
+            of = sql.execute(TOPIC).fetchone()
+            if of and of[0] != self.topic.id:
+                for statement in _FORGET:
+                    sql.execute(statement)
+            sql.execute("INSERT OR REPLACE INTO facts VALUES ('topic', ?)", [self.topic.id])
             sql.executemany("INSERT OR IGNORE INTO progress VALUES (?, ?)", starts.items())
+
+    def _check_topic(self, sql: sqlite3.Connection) -> None:
+        """Refuse to change offsets for a worker that knows those of the former topic only."""
+        if sql.execute(TOPIC).fetchone() != (self.topic.id,):
+            raise TopicDeleted(
+                f'the topic "{self.topic.name}" was deleted and created again', hint="Ask the log for its queue again."
+            )
 
     def is_due(self, now: int, instant: float) -> bool:
         """Tell whether something is ready, or comes back: its lease has run out."""
@@ -167,9 +199,13 @@ class Leases:
             instant: seconds of the monotonic clock.
             ends: where new records of partitions end; empty where they are admitted first.
 
+        Raises:
+            TopicDeleted: the topic was deleted and created again, and the queue was opened anew.
+
         """
         new = _NewLease(until, secrets.randbits(62))
         with self.state.change() as sql:
+            self._check_topic(sql)
             old = sql.execute(_HAS_OLD, [instant]).fetchone()[0]
             leased = self._old(sql, count, new, now=now, instant=instant) if old else []
             if len(leased) < count and ends:
@@ -220,8 +256,13 @@ class Leases:
         """Put records to the others that are ready; `nexts`: from which offsets on they were read, and up to which.
 
         Another worker may have put them there meanwhile; those that it has finished do not come back.
+
+        Raises:
+            TopicDeleted: the topic was deleted and created again, and the queue was opened anew.
+
         """
         with self.state.change() as sql:
+            self._check_topic(sql)
             known = dict(_progress(sql))
             fresh = [each for each in records if each.offset >= known[each.partition]]
             sql.executemany(
@@ -330,6 +371,8 @@ class Leases:
         return counted(self.state.ask(COUNTS, (now, now))[0])
 
 
+TOPIC = "SELECT value FROM facts WHERE name = 'topic'"
+"""The id of the topic that the rest is of."""
 COUNTS = (
     f"SELECT sum(state = {READY} AND at <= ?), sum(state = {READY} AND at > ?), "
     f"ifnull(sum(state = {LEASED}), 0) + (SELECT ifnull(sum(stop - start), 0) FROM spans), sum(state = {DEAD}) "

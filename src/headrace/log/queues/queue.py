@@ -90,7 +90,7 @@ class Queue:
 
     def __init__(self, topic: Topic, group: str, folder: Path, options: QueueOptions, log: LogOf) -> None:
         self.topic, self.group, self.options, self._log = topic, group, options, log
-        self._leases = Leases(folder, limit=options.max_deliveries, in_order=options.in_order)
+        self._leases = Leases(folder, topic, limit=options.max_deliveries, in_order=options.in_order)
         self._sorts = options.priority is not None or options.not_before is not None or options.in_order
         self._reader = Reader(topic)
         self._bell = bell.Bell(log.path, topic.name, group)
@@ -98,7 +98,11 @@ class Queue:
         self._room = 0
         self._producer = f"queue/{group}/{topic.name}"
         self._letter: int | None = None
-        self._begin()
+        try:
+            self._leases.begin()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -126,6 +130,7 @@ class Queue:
 
         Raises:
             InvalidArgument: an argument is not possible.
+            TopicDeleted: the topic was deleted, perhaps created again; get the queue from the log again.
             DiskFailed: the disk refused; nothing was taken.
 
         """
@@ -168,7 +173,7 @@ class Queue:
     def _has_new(self, ends: Mapping[int, int]) -> bool:
         nexts = self._leases.next_offsets()
         if not ends.keys() <= nexts.keys():
-            self._begin()
+            self._leases.begin()
             nexts = self._leases.next_offsets()
         new = any(end > nexts[partition] for partition, end in ends.items())
         return new and not (self._sorts and self._has_no_room())
@@ -179,11 +184,6 @@ class Queue:
         if instant - self._counted >= _OTHERS_SECONDS:
             self._counted, self._room = instant, WINDOW - self._leases.count_ready()
         return self._room <= 0
-
-    def _begin(self) -> None:
-        starts = self.topic.start_offsets()
-        if not starts.keys() <= self._leases.next_offsets().keys():
-            self._leases.begin(starts)
 
     def _admit(self, ends: Mapping[int, int]) -> None:
         """Put new records to those that are put in order, up to the window."""
