@@ -147,6 +147,20 @@ def test_what_waits_comes_out_by_the_clock_where_a_source_is_idle(early):
         assert driver.status()["epoch"] <= epochs + 1, "then there is nothing to wait for"
 
 
+def test_what_waits_for_more_keys_needs_no_clock():
+    app = hr.App("sized")
+    rows = app.stream("t", SCHEMA, event_time="at", idle_after="3 seconds")
+    rows.group_by("k").agg(n="count(*)").suppress(size=5).to_view("counts")
+    with Driver(app) as driver:
+        driver.send("t", row("a", 1, 1))
+        driver.run()
+        for _ in range(10):
+            driver.advance(3)
+            driver.run()
+        assert driver.view("counts") == []
+        assert driver.status()["epoch"] < 6
+
+
 def test_the_latest_closed_window_is_a_row_of_each_key():
     app = hr.App("latest", shards=2)
     windows = app.stream("t", SCHEMA, event_time="at").group_by("k").window(MINUTE, emit="final")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.dead_letters import CAUSES
 from headrace.base.errors import InternalError
+from headrace.plan.nodes import Suppress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,12 +32,12 @@ def least_waiting_times(heads: Heads) -> dict[str, int]:
 def waits_for_clock(plan: Plan, heads: Heads) -> bool:
     """Whether a step has something that a later watermark ends, which the clock moves where sources are idle.
 
-    A step that detects late rows has, as long as it keeps any; another one that emits by the watermark, while rows wait
-    in it.
+    A step that detects late rows has, as long as it keeps any; `suppress` with periods, while changes wait in it.
     """
     keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
     return any(
-        (node.detects_late and plan.name(node) in keeps) or (node.emits_on_watermark and plan.name(node) in waiting)
+        (node.detects_late and plan.name(node) in keeps)
+        or (isinstance(node, Suppress) and node.every is not None and plan.name(node) in waiting)
         for node in plan.stateful()
     )
 
