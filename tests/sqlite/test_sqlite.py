@@ -246,6 +246,59 @@ def test_a_table_is_read_anew_on_request_and_what_vanished_is_deleted(shop, tmp_
     assert follower.changes() == before
 
 
+KEYS = {
+    "at DATETIME": ["'2026-01-01 00:00:00'", "'2026-01-01T00:00:01'", "'2026-01-01 00:00:02.5'", "'2026-01-02'"],
+    "k": ["5", "'x'", "1.5", "'é'"],
+    "d DATE": ["'2026-01-01'", "'0001-01-01'"],
+    "n DECIMAL(10, 2)": ["'1.10'", "2", "-0.5"],
+    "r REAL": ["1", "0.1", "-0.0", "1e300"],
+    "b BOOLEAN": ["0", "1"],
+    "i INT": ["-9223372036854775808", "7"],
+    "t TEXT": ["''", "'a b'", "'🎉'"],
+    "c TEXT COLLATE NOCASE": ["'a'", "'É'", "'é'"],
+    "x BLOB": ["x''", "x'00ff'", "x'41'"],
+}
+
+
+@pytest.mark.parametrize("declared", KEYS)
+@pytest.mark.parametrize("second", ["", ", s DATETIME"])
+def test_a_table_that_is_read_anew_keeps_rows_with_keys_of_any_type(shop, tmp_path, monkeypatch, declared, second):
+    """Also where only a part of the key has it."""
+    monkeypatch.setattr("headrace.connect.sqlite.reading.KEYS_AT_ONCE", 2)
+    name, more = declared.split()[0], ", '2026-01-01T10:00'" if second else ""
+    shop.run(
+        f"CREATE TABLE t ({declared}{second}, v INT, PRIMARY KEY ({name}{', s' if second else ''}))",
+        *(f"INSERT INTO t VALUES ({key}{more}, {n})" for n, key in enumerate(KEYS[declared])),
+    )
+    follower = Follower(shop, tmp_path / "log", "t", chunk_rows=100)
+    follower.install()
+    follower.run()
+    before = follower.table("t")
+    assert len(before) == len(KEYS[declared])
+    request_again(follower.log, "t")
+    follower.run()
+    assert follower.table("t") == before
+    forget = f"DELETE FROM t WHERE {name} IS {KEYS[declared][0]}"
+    shop.run("DROP TRIGGER _headrace_delete_t", forget)
+    follower.install()
+    request_again(follower.log, "t")
+    follower.run()
+    assert follower.table("t") == {row for row in before if row[-1] != 0}
+
+
+def test_a_key_that_changed_its_case_unseen_is_deleted_in_its_old_case(shop, tmp_path):
+    shop.run("CREATE TABLE t (k TEXT COLLATE NOCASE PRIMARY KEY, v INT)", "INSERT INTO t VALUES ('Ann', 1), ('b', 2)")
+    follower = Follower(shop, tmp_path / "log", "t")
+    follower.install()
+    follower.run()
+    follower.feeds["t"].remove()
+    shop.run("UPDATE t SET k = 'ANN' WHERE v = 1")
+    follower.install()
+    request_again(follower.log, "t")
+    follower.run()
+    assert follower.table("t") == {("ANN", 1), ("b", 2)}
+
+
 def test_an_older_copy_of_the_database_is_noticed(shop, tmp_path):
     follower = Follower(shop, tmp_path / "log")
     follower.install()

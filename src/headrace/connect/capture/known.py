@@ -31,6 +31,14 @@ def known_keys(topic: OpenTopic, key: Sequence[str]) -> pa.Table:
         return db.sql(f"SELECT DISTINCT {quoted} FROM ({last}) WHERE NOT gone").to_arrow_table()
 
 
+def without(known: pa.Table, here: pa.Table) -> pa.Table:
+    """Return those of some keys that are not among others of the same types. A null in a key is equal to a null."""
+    with closing(duckdb.connect()) as db:
+        db.register("known", known)
+        db.register("here", here)
+        return db.sql("SELECT * FROM known EXCEPT SELECT * FROM here").to_arrow_table()
+
+
 def _records(topic: OpenTopic, key: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     starts, ends, number = topic.start_offsets(), topic.end_offsets(), 0
     for part, end in ends.items():

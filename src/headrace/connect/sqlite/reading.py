@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from headrace.connect.capture.columns import captured
+from headrace.connect.capture.known import without
+from headrace.connect.capture.rows import deleted_rows
 from headrace.connect.capture.source import DELETED, SOURCE, SOURCE_TYPE
 from headrace.connect.sqlite.catalogue import quoted
 from headrace.connect.sqlite.triggers import key_columns, notes_of
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.connect.sqlite.catalogue import CapturedTable
+
+KEYS_AT_ONCE = 20_000
+"""So many keys are Python objects at a time."""
 
 
 class Chunk(NamedTuple):
@@ -76,28 +81,18 @@ def chunk(
 
 
 def vanished(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, known: pa.Table) -> pa.Table:
-    """Return deletes for those of some keys that the table does not have."""
-    keys = key_columns(len(table.key))
-    db.execute(f"CREATE TEMP TABLE known ({', '.join(keys)})")
-    try:
-        values = [_plain(known.column(name)) for name in table.key]
-        db.executemany(f"INSERT INTO known VALUES ({', '.join('?' * len(keys))})", zip(*values, strict=True))
-        match = " AND ".join(f"t.{quoted(name)} IS n.{key}" for name, key in zip(table.key, keys, strict=True))
-        rows = db.execute(
-            f"SELECT {', '.join(keys)} FROM known n WHERE NOT EXISTS (SELECT 1 FROM {quoted(table.name)} t "
-            f"WHERE {match})"
-        ).fetchall()
-    finally:
-        db.execute("DROP TABLE known")
-    given = dict(zip(table.key, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(table.key, ())
-    columns = {name: given.get(name, (None,) * len(rows)) for name in captured(schema)}
-    return _typed(
-        table,
-        columns,
-        schema,
-        pa.array([True] * len(rows), pa.bool_()),
-        pa.nulls(len(rows), SOURCE_TYPE),
-    )
+    """Return deletes for those of some keys that the table does not have.
+
+    Keys are compared as the topic has them, not by SQLite: there a timestamp is a text in any of several forms, and a
+    collation takes other keys for the same.
+    """
+    names, kinds = list(table.key), [schema.field(name).type for name in table.key]
+    found = db.execute(f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table.name)}")
+    here = [pa.schema(list(zip(names, kinds, strict=True))).empty_table()]
+    while rows := found.fetchmany(KEYS_AT_ONCE):
+        columns = zip(names, kinds, zip(*rows, strict=True), strict=True)
+        here.append(pa.table({name: column(each, kind, table=table.name, name=name) for name, kind, each in columns}))
+    return deleted_rows(names, without(known.select(names), pa.concat_tables(here)), schema)
 
 
 def _found(table: CapturedTable, keys: Sequence[str], match: str) -> str:
@@ -108,17 +103,6 @@ def _found(table: CapturedTable, keys: Sequence[str], match: str) -> str:
     if len(table.key) == 1:
         return f"(t.{quoted(table.key[0])} IS NOT NULL AND {same})"
     return f"({same} AND EXISTS (SELECT 1 FROM {quoted(table.name)} t WHERE {match}))"  # a part of a key may be null
-
-
-def _plain(values: pa.ChunkedArray) -> list[Any]:
-    """Return keys as SQLite stores them."""
-    kind = values.type
-    if pa.types.is_boolean(kind):
-        values = values.cast(pa.int8())
-    elif pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-        values = values.cast(pa.string())
-    plain: list[Any] = values.to_pylist()
-    return plain
 
 
 def _typed(
