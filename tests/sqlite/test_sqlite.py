@@ -8,6 +8,7 @@ import threading
 from contextlib import closing
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,6 +185,36 @@ def test_each_type_and_what_does_not_fit(shop, tmp_path):
     shop.run("UPDATE t SET big = 3 WHERE id = 2")
     follower.run()
     assert (2, None, None, None, None, None, None, None, 3, 4, None) in follower.table("t")
+
+
+def test_a_blob_in_a_column_of_text_fits_one_that_is_declared_as_binary(shop, tmp_path):
+    shop.run("INSERT INTO customers VALUES (1, 'a', 'x'), (2, x'00ff', 'y'), (3, x'41', 'z')")
+    follower = Follower(shop, tmp_path / "log")
+    follower.install()
+    with pytest.raises(ValueDoesNotFit, match='column "name", is no string: a BLOB is no text') as wrong:
+        follower.run()
+    assert wrong.value.hint == "Correct the row, or declare the column as binary, with a new topic."
+    new = Follower(shop, tmp_path / "new")
+    schema = new.feeds["customers"].declares().schema
+    new.run(schema=schema.set(1, pa.field("name", pa.binary())))
+    assert new.table() == {(1, b"a", "x"), (2, b"\x00\xff", "y"), (3, b"A", "z")}
+
+
+def test_the_hint_at_a_value_that_does_not_fit_names_a_type_that_takes_it(shop, tmp_path):
+    """Text takes numbers and bytes take texts; nothing takes bytes and numbers."""
+    shop.run("CREATE TABLE t (id INT PRIMARY KEY, n INT, free)", "INSERT INTO t VALUES (1, 'many', x'41'), (2, 3, 4)")
+    follower = Follower(shop, tmp_path / "log", "t")
+    follower.install()
+    with pytest.raises(ValueDoesNotFit, match='column "n"') as wrong:
+        follower.run()
+    assert "declare the column as string" in wrong.value.hint
+    shop.run("UPDATE t SET n = 1, free = x'ff' WHERE id = 1")
+    with pytest.raises(ValueDoesNotFit, match='column "free"') as wrong:
+        follower.run()
+    assert wrong.value.hint == "Correct the row: no type takes both BLOBs and numbers."
+    shop.run("UPDATE t SET free = x'41' WHERE id = 1")
+    follower.run()
+    assert follower.table("t") == {(1, 1, "A"), (2, 3, "4")}
 
 
 def test_keys_of_several_columns_collations_and_tables_without_rowid(shop, tmp_path):

@@ -22,7 +22,7 @@ def column(values: Sequence[Any], kind: pa.DataType, *, table: str, name: str) -
     try:
         return _converted(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise ValueDoesNotFit(table, name, str(kind), str(error).splitlines()[0]) from error
+        raise ValueDoesNotFit(table, name, str(kind), str(error).splitlines()[0], hint=_hint(values)) from error
 
 
 def _converted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -30,12 +30,30 @@ def _converted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         try:
             return pa.array(values, kind)
         except (pa.ArrowException, TypeError):
-            return pa.array([each if each is None or isinstance(each, str) else _text(each) for each in values], kind)
+            return pa.array([None if each is None else _decoded(each) for each in values], kind)
     if pa.types.is_boolean(kind):
         return pa.array(values, pa.int64()).cast(pa.int8()).cast(kind)
     if pa.types.is_decimal(kind) or pa.types.is_temporal(kind):
         return pa.array([None if each is None else _text(each) for each in values], pa.string()).cast(kind)
     return pa.array(values, kind)
+
+
+def _hint(values: Sequence[Any]) -> str:
+    """Return what helps: a column of bytes takes BLOBs and texts; the default, one of text, has no BLOBs."""
+    kinds = {type(each) for each in values if each is not None}
+    if bytes not in kinds:
+        return ""
+    if kinds <= {bytes, str}:
+        return "Correct the row, or declare the column as binary, with a new topic."
+    return "Correct the row: no type takes both BLOBs and numbers."
+
+
+def _decoded(value: object) -> str:
+    """Return a value as a text; a BLOB is one if it is UTF-8, as it is for Arrow."""
+    try:
+        return value.decode() if isinstance(value, bytes) else _text(value)
+    except UnicodeDecodeError:
+        raise TypeError("a BLOB is no text") from None
 
 
 def _text(value: object) -> str:
