@@ -200,6 +200,50 @@ def test_a_blob_in_a_column_of_text_fits_one_that_is_declared_as_binary(shop, tm
     assert new.table() == {(1, b"a", "x"), (2, b"\x00\xff", "y"), (3, b"A", "z")}
 
 
+def test_a_text_that_is_not_utf8_is_no_string_and_fits_a_column_of_bytes(shop, tmp_path):
+    """In the snapshot, and as a change; the column is named as it is, not as the driver shows it."""
+    bad = "cast(x'ff41' AS TEXT)"
+    shop.run('CREATE TABLE t (id INT PRIMARY KEY, "größe" TEXT)', "INSERT INTO t VALUES (1, 'ok')")
+    follower = Follower(shop, tmp_path / "log", "t")
+    follower.install()
+    shop.run(f"INSERT INTO t VALUES (2, {bad})")
+    with pytest.raises(ValueDoesNotFit, match='of t, column "größe", is no string: a text is not UTF-8') as wrong:
+        follower.run(until=3)
+    assert wrong.value.hint == "Correct the row, or declare the column as binary, with a new topic."
+    new = Follower(shop, tmp_path / "new", "t")
+    schema = new.feeds["t"].declares().schema
+    new.run(until=3, schema=schema.set(1, pa.field("größe", pa.binary())))
+    assert new.table("t") == {(1, b"ok"), (2, b"\xffA")}
+    shop.run("DELETE FROM t WHERE id = 2")
+    follower.run()
+    assert follower.table("t") == {(1, "ok")}
+    shop.run(f"INSERT INTO t VALUES (3, {bad})")
+    with pytest.raises(ValueDoesNotFit, match='column "größe"'):
+        follower.run(until=3)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_a_key_with_a_text_that_is_not_utf8_is_refused(shop, tmp_path, kind):
+    """As bytes it could not be told from a BLOB, which is another key."""
+    shop.run("CREATE TABLE t (k PRIMARY KEY, v INT)", "INSERT INTO t VALUES (x'ff', 1), (cast(x'ff' AS TEXT), 2)")
+    follower = Follower(shop, tmp_path / "log", "t")
+    follower.install()
+    schema = follower.feeds["t"].declares().schema
+    with pytest.raises(ValueDoesNotFit, match=f'column "k", is no {kind}') as wrong:
+        follower.run(until=3, schema=schema.set(0, pa.field("k", kind, nullable=False)))
+    assert wrong.value.hint == "Correct the row: texts of a key must be UTF-8."
+
+
+def test_an_app_stops_at_a_text_that_is_not_utf8(shop, tmp_path):
+    shop.run("INSERT INTO customers VALUES (1, 'ok', 'x'), (2, cast(x'ff41' AS TEXT), 'y')")
+    sqlite.table(shop.path, "customers").install()
+    app = hr.App("shop", storage=tmp_path / "app")
+    app.table("customers", source=sqlite.table(shop.path, "customers")).to_view("all")
+    with app.start(carrier="in-process") as running, pytest.raises(FeedFailed) as failed:
+        running.await_caught_up(SECONDS)
+    assert 'a value of customers, column "name", is no string: a text is not UTF-8' in str(failed.value)
+
+
 def test_the_hint_at_a_value_that_does_not_fit_names_a_type_that_takes_it(shop, tmp_path):
     """Text takes numbers and bytes take texts; nothing takes bytes and numbers."""
     shop.run("CREATE TABLE t (id INT PRIMARY KEY, n INT, free)", "INSERT INTO t VALUES (1, 'many', x'41'), (2, 3, 4)")
@@ -211,7 +255,7 @@ def test_the_hint_at_a_value_that_does_not_fit_names_a_type_that_takes_it(shop, 
     shop.run("UPDATE t SET n = 1, free = x'ff' WHERE id = 1")
     with pytest.raises(ValueDoesNotFit, match='column "free"') as wrong:
         follower.run()
-    assert wrong.value.hint == "Correct the row: no type takes both BLOBs and numbers."
+    assert wrong.value.hint == "Correct the row: no type takes both bytes and numbers."
     shop.run("UPDATE t SET free = x'41' WHERE id = 1")
     follower.run()
     assert follower.table("t") == {(1, 1, "A"), (2, 3, "4")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -12,10 +13,9 @@ from headrace.connect.capture.rows import deleted_rows
 from headrace.connect.capture.source import DELETED, SOURCE, SOURCE_TYPE
 from headrace.connect.sqlite.catalogue import quoted
 from headrace.connect.sqlite.triggers import key_columns, notes_of
-from headrace.connect.sqlite.values import column
+from headrace.connect.sqlite.values import column, texts_of_any_bytes
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping, Sequence
 
     from headrace.connect.sqlite.catalogue import CapturedTable
@@ -41,11 +41,12 @@ def changed(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, *, 
     match = " AND ".join(f"t.{quoted(name)} IS n.{key}" for name, key in zip(table.key, keys, strict=True))
     there = _found(table, keys, match)
     values = [f"n.{keys[table.key.index(name)]}" if name in table.key else f"t.{quoted(name)}" for name in names]
-    rows = db.execute(
+    rows = _fetched(
+        db,
         f"SELECT n.seq, {there}, {', '.join(values)} FROM ({noted}) n LEFT JOIN {quoted(table.name)} t ON {match} "
         "ORDER BY n.seq",
         [after, upto],
-    ).fetchall()
+    )
     numbers, present, *columns = zip(*rows, strict=True) if rows else ((), (), *((),) * len(names))
     source = pa.StructArray.from_arrays(
         [
@@ -64,10 +65,11 @@ def chunk(
     """Return the next rows of a table, in the order of its key."""
     names, keys = captured(schema), ", ".join(map(quoted, table.key))
     where, given = ("", []) if after is None else (f"WHERE ({keys}) > ({', '.join('?' * len(after))})", list(after))
-    rows = db.execute(
+    rows = _fetched(
+        db,
         f"SELECT {keys}, {', '.join(map(quoted, names))} FROM {quoted(table.name)} {where} ORDER BY {keys} LIMIT ?",
         [*given, limit],
-    ).fetchall()
+    )
     width = len(table.key)
     columns = list(zip(*rows, strict=True))[width:] if rows else [()] * len(names)
     last = tuple(rows[-1][:width]) if len(rows) == limit else None
@@ -87,12 +89,30 @@ def vanished(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, kn
     collation takes other keys for the same.
     """
     names, kinds = list(table.key), [schema.field(name).type for name in table.key]
-    found = db.execute(f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table.name)}")
     here = [pa.schema(list(zip(names, kinds, strict=True))).empty_table()]
-    while rows := found.fetchmany(KEYS_AT_ONCE):
-        columns = zip(names, kinds, zip(*rows, strict=True), strict=True)
-        here.append(pa.table({name: column(each, kind, table=table.name, name=name) for name, kind, each in columns}))
+    with texts_of_any_bytes(db):
+        found = db.execute(f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table.name)}")
+        while rows := found.fetchmany(KEYS_AT_ONCE):
+            here.append(_keys(table, names, kinds, rows))
     return deleted_rows(names, without(known.select(names), pa.concat_tables(here)), schema)
+
+
+def _fetched(db: sqlite3.Connection, query: str, given: Sequence[Any]) -> list[Any]:
+    """Return all rows of a query; where it finds texts that are not UTF-8, again with these as bytes."""
+    try:
+        return db.execute(query, given).fetchall()
+    except sqlite3.OperationalError as error:
+        if "Could not decode to UTF-8" not in str(error):
+            raise
+    with texts_of_any_bytes(db):
+        return db.execute(query, given).fetchall()
+
+
+def _keys(
+    table: CapturedTable, names: Sequence[str], kinds: Sequence[pa.DataType], rows: Sequence[tuple[Any, ...]]
+) -> pa.Table:
+    columns = zip(names, kinds, zip(*rows, strict=True), strict=True)
+    return pa.table({name: column(each, kind, table=table.name, name=name, key=True) for name, kind, each in columns})
 
 
 def _found(table: CapturedTable, keys: Sequence[str], match: str) -> str:
@@ -115,7 +135,7 @@ def _typed(
     result = {
         field.name: source
         if field.name == SOURCE
-        else column(columns[field.name], field.type, table=table.name, name=field.name)
+        else column(columns[field.name], field.type, table=table.name, name=field.name, key=field.name in table.key)
         for field in schema
     }
     return pa.table(result | {DELETED: deleted})
