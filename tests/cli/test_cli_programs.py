@@ -103,6 +103,19 @@ def test_explain_shows_text_mermaid_and_json(headrace, program):
     assert "spent" in [step["name"] for step in plan["steps"]]
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["explain {}", "status {}", "views list --app {}", "views show spent --app {}", "connect offsets list {}"],
+)
+def test_what_a_program_prints_while_it_is_loaded_goes_to_standard_error(headrace, program, ran, command):
+    file = Path(program())
+    file.write_text(f"print('hello')\n{file.read_text()}")
+    ran(file=str(file))
+    result = headrace(*command.format(file).split(), "--json")
+    json.loads(result.out)
+    assert (result.code, result.err.splitlines()[0]) == (0, "hello")
+
+
 def test_errors_are_one_text_on_standard_error_and_an_exit_code(headrace, program):
     result = headrace("explain", "none.py")
     assert (result.code, result.out) == (1, "")

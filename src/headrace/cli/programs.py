@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,8 @@ def _split(where: str) -> tuple[Path, str | None]:
 def _load(path: Path) -> ModuleType:
     """Run the program's file as a module that is in `sys.modules` only while it runs.
 
-    Workers cannot import this module, so it must not be found later: its functions are then pickled by value.
+    Workers cannot import this module, so it must not be found later: its functions are then pickled by value. What it
+    prints meanwhile goes to standard error: standard output has the results of the command.
     """
     resolved = path.resolve()
     if str(resolved.parent) not in sys.path:
@@ -93,7 +95,9 @@ def _load(path: Path) -> ModuleType:
     module.__file__ = str(resolved)
     sys.modules[MODULE] = module
     try:
-        exec(compile(path.read_bytes(), str(resolved), "exec", dont_inherit=True), vars(module))  # noqa: S102 -- theirs
+        program = compile(path.read_bytes(), str(resolved), "exec", dont_inherit=True)
+        with redirect_stdout(sys.stderr):
+            exec(program, vars(module))  # noqa: S102 -- theirs
     except HeadraceError as error:
         line = _line(error, path)
         error.detail = f"{error.detail} At {path}, line {line}.".strip() if line else error.detail
