@@ -92,6 +92,32 @@ def test_the_hint_at_a_value_that_does_not_fit_names_a_type_that_takes_it(shop, 
     assert follower.table("t") == {(1, 1, "A"), (2, 3, "4")}
 
 
+@pytest.mark.parametrize(
+    ("declared", "key"), [("INT", "'many'"), ("TEXT", "cast(x'ff' AS TEXT)"), ("DATETIME", "'soon'")]
+)
+@pytest.mark.parametrize("correction", ["UPDATE t SET k = {} WHERE v = 2", "DELETE FROM t WHERE v = 2"])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_capture_goes_on_when_a_key_that_does_not_fit_is_corrected(
+    shop, tmp_path, declared, key, correction, streaming
+):
+    """The note of the old key is still there, and names no row of the topic."""
+    good = {"INT": [1, 3], "TEXT": ["'a'", "'c'"], "DATETIME": ["'2026-01-01'", "'2026-01-03'"]}[declared]
+    shop.run(f"CREATE TABLE t (k {declared} PRIMARY KEY, v INT)", f"INSERT INTO t VALUES ({good[0]}, 1)")
+    follower = Follower(shop, tmp_path / "log", "t")
+    follower.install()
+    if streaming:
+        follower.run()
+    shop.run(f"INSERT INTO t VALUES ({key}, 2)")
+    with pytest.raises(ValueDoesNotFit, match='column "k"'):
+        follower.run(until=3)
+    shop.run(correction.format(good[1]), "UPDATE t SET v = 5 WHERE v = 1")
+    follower.run()
+    assert {row[1] for row in follower.table("t")} == {row[1] for row in shop.rows("t")}
+    shop.run("DELETE FROM t")
+    follower.run()
+    assert follower.table("t") == set()
+
+
 KEYS = {
     "at DATETIME": ["'2026-01-01 00:00:00'", "'2026-01-01T00:00:01'", "'2026-01-01 00:00:02.5'", "'2026-01-02'"],
     "k": ["5", "'x'", "1.5", "'é'"],

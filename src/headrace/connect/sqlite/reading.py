@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from headrace.connect.capture.columns import captured
+from headrace.connect.capture.errors import ValueDoesNotFit
 from headrace.connect.capture.known import without
 from headrace.connect.capture.rows import deleted_rows
 from headrace.connect.capture.source import DELETED, SOURCE, SOURCE_TYPE
@@ -32,7 +33,10 @@ class Chunk(NamedTuple):
 
 
 def changed(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, *, after: int, upto: int) -> pa.Table:
-    """Return the rows, as they are now, of the keys that notes `(after, upto]` have; those that are gone as deletes."""
+    """Return the rows, as they are now, of the keys that notes `(after, upto]` have; those that are gone as deletes.
+
+    A key that is gone and does not fit the topic is left out: no row there has it. So a row can be corrected.
+    """
     keys, names = key_columns(len(table.key)), captured(schema)
     noted = (
         f"SELECT {', '.join(keys)}, max(seq) AS seq FROM {quoted(notes_of(table.name))} "
@@ -47,16 +51,13 @@ def changed(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, *, 
         "ORDER BY n.seq",
         [after, upto],
     )
-    numbers, present, *columns = zip(*rows, strict=True) if rows else ((), (), *((),) * len(names))
-    source = pa.StructArray.from_arrays(
-        [
-            pa.array(numbers, pa.int64()).cast(pa.string()),
-            *(pa.nulls(len(rows), SOURCE_TYPE[at].type) for at in (1, 2)),
-        ],
-        fields=list(SOURCE_TYPE),
-    )
-    gone = pa.array([not each for each in present], pa.bool_())
-    return _typed(table, dict(zip(names, columns, strict=True)), schema, gone, source)
+    try:
+        return _changes(table, names, rows, schema)
+    except ValueDoesNotFit:
+        kept = [row for row in rows if row[1] or _has_fitting_key(table, names, row[2:], schema)]
+        if len(kept) == len(rows):
+            raise
+    return _changes(table, names, kept, schema)
 
 
 def chunk(
@@ -95,6 +96,32 @@ def vanished(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, kn
         while rows := found.fetchmany(KEYS_AT_ONCE):
             here.append(_keys(table, names, kinds, rows))
     return deleted_rows(names, without(known.select(names), pa.concat_tables(here)), schema)
+
+
+def _changes(
+    table: CapturedTable, names: Sequence[str], rows: Sequence[tuple[Any, ...]], schema: pa.Schema
+) -> pa.Table:
+    """Return rows of a note's number, whether the row is there, and its values."""
+    numbers, present, *columns = zip(*rows, strict=True) if rows else ((), (), *((),) * len(names))
+    source = pa.StructArray.from_arrays(
+        [
+            pa.array(numbers, pa.int64()).cast(pa.string()),
+            *(pa.nulls(len(rows), SOURCE_TYPE[at].type) for at in (1, 2)),
+        ],
+        fields=list(SOURCE_TYPE),
+    )
+    gone = pa.array([not each for each in present], pa.bool_())
+    return _typed(table, dict(zip(names, columns, strict=True)), schema, gone, source)
+
+
+def _has_fitting_key(table: CapturedTable, names: Sequence[str], values: Sequence[Any], schema: pa.Schema) -> bool:
+    try:
+        for name, value in zip(names, values, strict=True):
+            if name in table.key:
+                column([value], schema.field(name).type, table=table.name, name=name, key=True)
+    except ValueDoesNotFit:
+        return False
+    return True
 
 
 def _fetched(db: sqlite3.Connection, query: str, given: Sequence[Any]) -> list[Any]:
