@@ -128,6 +128,8 @@ def test_a_killed_worker_is_replaced(tmp_path):
 
 def rows_of(storage):
     with Log(storage / "log") as log:
+        if not log.has_topic("requests"):
+            return []
         topic = log.topic("requests")
         ends = topic.end_offsets().items()
         return sorted(path for p, end in ends for path in topic.read(p, 0, end)["path"].to_pylist())
