@@ -303,8 +303,8 @@ class Engine:
         used = planned.before.watermarks
         source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, planned.bounds, self._now())
         heads = heads_after(planned.before.heads, reports)
-        outputs, watermarks = self._advanced(planned, source_watermarks, least_waiting_times(heads))
-        keeps = steps_with_rows(heads)
+        keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
+        outputs, watermarks = self._advanced(planned, source_watermarks, waiting)
         lost = self.inputs.lost(planned.before, planned.ranges)
         counts = counts_of(reports, heads, read=planned.ranges, lost=lost)
         seconds = self.settings.clock.monotonic() - planned.began
@@ -320,7 +320,7 @@ class Engine:
             outputs=outputs,
             reached=dict(planned.reached),
             idle={name: watermark.idle for name, watermark in source_watermarks.items()},
-            waiting=waits_for_clock(self.plan, heads),
+            waiting=waits_for_clock(self.plan, keeps, waiting),
             due=empty_epoch_due(self.plan, used, watermarks, keeps, planned.reached),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],

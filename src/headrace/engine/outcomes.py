@@ -10,7 +10,7 @@ from headrace.base.errors import InternalError
 from headrace.plan.nodes import Suppress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from headrace.connect.source import OffsetRange
     from headrace.kernels.state.state import StateHead
@@ -29,12 +29,17 @@ def least_waiting_times(heads: Heads) -> dict[str, int]:
     return {step: min(oldest) for step, oldest in times.items() if oldest}
 
 
-def waits_for_clock(plan: Plan, heads: Heads) -> bool:
+def waits_for_clock(plan: Plan, keeps: Container[str], waiting: Container[str]) -> bool:
     """Whether a step has something that a later watermark ends, which the clock moves where sources are idle.
 
     A step that detects late rows has, as long as it keeps any; `suppress` with periods, while changes wait in it.
+
+    Args:
+        plan: the steps.
+        keeps: the names of those with rows in their state.
+        waiting: the names of those in which rows wait.
+
     """
-    keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
     return any(
         (node.detects_late and plan.name(node) in keeps)
         or (isinstance(node, Suppress) and node.every is not None and plan.name(node) in waiting)

@@ -219,9 +219,10 @@ def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) ->
         plan.name(node): SourceWatermark(before.outputs.get(plan.name(node)), before.idle.get(plan.name(node), False))
         for node in plan.sources()
     }
-    outputs, watermarks = advance(plan, sources, used, least_waiting_times(heads))
+    keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
+    outputs, watermarks = advance(plan, sources, used, waiting)
     watermarks |= {name: before.watermarks[name] for name in names if name not in fill.steps}
-    counts, keeps = counts_of(reports, heads), steps_with_rows(heads)
+    counts = counts_of(reports, heads)
     return replace(
         before,
         epoch=before.epoch + 1,
@@ -229,7 +230,7 @@ def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) ->
         watermarks=watermarks,
         previous=used,
         outputs=outputs | before.outputs,
-        waiting=waits_for_clock(plan, heads),
+        waiting=waits_for_clock(plan, keeps, waiting),
         due=before.due or empty_epoch_due(plan, used, watermarks, keeps, {}),
         heads=heads,
         staged=[staged for report in reports for staged in report.staged],
