@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+import gc
 import os
 import threading
+import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 
@@ -21,6 +23,7 @@ from headrace.base.errors import (
 )
 from headrace.log import Log
 from headrace.log.appending import writer
+from headrace.log.appending.sent import Sent, finish
 
 HOUR = "1 hour"  # longer than any test: only a flush, a full batch or the end writes
 
@@ -56,6 +59,31 @@ def test_a_record_is_answered_with_its_offset_once_it_is_written(log, topic):
         assert [future.result() for future in sent] == list(range(500))
         assert all(future.done() and not future.cancelled() for future in sent)
     assert values(topic) == list(range(500))
+
+
+def test_futures_are_waited_for_while_the_collector_runs_anything():
+    """What the collector ends may let the other thread run in the middle of anything that allocates."""
+
+    class Slow:
+        def __init__(self):
+            self.cycle = self
+
+        def __del__(self):
+            time.sleep(0)
+
+    before = gc.get_threshold()
+    gc.set_threshold(20)
+    try:
+        for _ in range(100):
+            sent = [Sent() for _ in range(500)]
+            finishing = threading.Thread(target=finish, args=(sent, range(500)))
+            for _ in range(20):
+                Slow()
+            finishing.start()
+            assert [future.result(timeout=60) for future in sent] == list(range(500))
+            finishing.join()
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_one_record_waits_for_the_linger_at_most(log):

@@ -13,6 +13,7 @@ from headrace.base.errors import (
     AppendFailed,
     InvalidName,
     InvalidRows,
+    InvalidSchema,
     InvalidTopic,
     LogClosed,
     OffsetOutOfRange,
@@ -105,6 +106,20 @@ def test_a_topic_that_makes_no_sense_is_refused(log, options, expected):
         log.create_topic("a", "id bigint, at timestamp", **options)
     assert expected in str(error.value)
     assert log.topics() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("struct<>", "a struct has no fields"),
+        ("array<struct< >>", "a struct has no fields"),
+        ("struct<a:int,`a`:string>", 'the field "a" of a struct is named twice'),
+        ("map<string,struct<b:struct<c:int,c:int>>>", 'the field "c" of a struct is named twice'),
+    ],
+)
+def test_a_struct_has_fields_each_of_its_own_name(log, kind, why):
+    with pytest.raises(InvalidSchema, match=why):
+        log.create_topic("a", f"id bigint, p {kind}")
 
 
 EVERYTHING = (

@@ -3,18 +3,23 @@
 Most futures are finished before anybody waits for them, and then need no lock: what waiting needs is created when
 somebody first waits. Finishing sets the state before it looks for waiters; waiting registers itself before it looks
 at the state. So one of the two always sees the other.
+
+What is set is in slots, as two threads may set it at once. A `__dict__` that Python 3.11 makes at the first use, or
+where more attributes are set than it has seen before, may have the collector run in the middle, and so any thread.
+Where that one makes it as well, both own the same values: Python crashes, or a thread waits for ever.
 """
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PENDING, _FINISHED = "PENDING", "FINISHED"  # states of `concurrent.futures`
+_CREATING = threading.RLock()
 
 
 class Sent(Future[int | None]):
@@ -24,23 +29,26 @@ class Sent(Future[int | None]):
     cancelled.
     """
 
-    _state = _PENDING
-    _result: int | None = None
-    _exception: BaseException | None = None
-    looked_at = False  # somebody asked for the result
+    __slots__ = ("_done_callbacks", "_exception", "_result", "_state", "_waiters", "awaited", "looked_at")
 
     def __init__(self) -> None:
-        """Do nothing: the constructor of `Future` creates a lock, which would be most of the cost of a record."""
+        """Leave out what the constructor of `Future` does: it creates a lock, most of the cost of a record."""
+        self._state = _PENDING
+        self._result: int | None = None
+        self._exception: BaseException | None = None
+        self.looked_at = False  # somebody asked for the result
+        self.awaited: threading.Condition | None = None  # somebody waits, or has waited
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
         """The lock for waiting, created at the first use."""
-        attributes = self.__dict__
-        if "awaited" not in attributes:
-            attributes.setdefault("_waiters", [])
-            attributes.setdefault("_done_callbacks", [])
-            attributes.setdefault("awaited", threading.Condition())
-        return attributes["awaited"]  # type: ignore[no-any-return]
+        if self.awaited is None:
+            with _CREATING:
+                if self.awaited is None:
+                    self._waiters: list[Any] = []
+                    self._done_callbacks: list[Any] = []
+                    self.awaited = threading.Condition()
+        return self.awaited
 
     def cancel(self) -> bool:
         """Return False: a record that was sent cannot be cancelled."""
@@ -76,7 +84,7 @@ def finish(futures: Iterable[Sent], offsets: Iterable[int | None]) -> None:
     for future, offset in zip(futures, offsets, strict=True):
         future._result = offset  # noqa: SLF001 - a call for each would cost more than the rest
         future._state = _FINISHED  # noqa: SLF001
-        if "awaited" in future.__dict__:
+        if future.awaited is not None:
             future._tell()  # noqa: SLF001
 
 
