@@ -15,7 +15,7 @@ from headrace.connect.postgres.capture import Capture
 from headrace.connect.postgres.catalogue import described
 from headrace.connect.topics import TopicSpec
 
-SECONDS = 60
+SECONDS = 300
 
 
 class Remembering:

@@ -203,10 +203,15 @@ def test_a_slot_that_is_gone_or_another_cluster_is_refused(database):
     [
         ("ALTER TABLE t RENAME v TO w; INSERT INTO t VALUES (3)", SourceSchemaChanged),
         ("ALTER TABLE t ALTER v TYPE text; INSERT INTO dates VALUES (1, 'infinity')", ValueDoesNotFit),
+        ("ALTER TABLE dates ALTER b TYPE int USING 0; INSERT INTO dates (id, b) VALUES (1, 1)", ValueDoesNotFit),
+        ("ALTER TABLE dates ALTER y TYPE text USING ''; INSERT INTO dates (id, y) VALUES (1, 'ab12')", ValueDoesNotFit),
+        ("ALTER TABLE dates ALTER l TYPE text USING ''; INSERT INTO dates (id, l) VALUES (1, 'abc')", ValueDoesNotFit),
+        ("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (v); DELETE FROM t", SourceSchemaChanged),
     ],
 )
 def test_what_cannot_be_followed_stops_the_capture_and_the_slot_keeps_it(database, statement, error):
-    database.execute("CREATE TABLE dates (id int PRIMARY KEY, d date)", TABLE)
+    dates = "CREATE TABLE dates (id int PRIMARY KEY, d date, b bool, y bytea, l text[])"
+    database.execute(dates, TABLE, "INSERT INTO t VALUES (1, 'one')")
     capture, landing = capture_of(database, "t", "dates")
     for _ in range(2):
         with pytest.raises(error), running(capture, landing) as failure:  # noqa: PT012 - what fails is the thread

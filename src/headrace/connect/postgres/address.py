@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 
 import psycopg
 
-from headrace.base.errors import InvalidPlan
+from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.connect.postgres.errors import ours
 
 if TYPE_CHECKING:
@@ -27,9 +27,12 @@ _SETTINGS = {
     "bytea_output": "hex",
     "client_encoding": "UTF8",
     "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "row_security": "off",
 }
-"""Texts of values are the same whatever the server, the database or the role prefers."""
-_CONNECT_SECONDS = "15"
+"""Texts of values are the same whatever the server, the database or the role prefers; and a statement that would not
+see rows, by a policy, fails instead."""
+_UNLESS_GIVEN = {"connect_timeout": "15", "application_name": "headrace", "keepalives_idle": "30"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class PostgresAddress:
         """Return the address that a text names.
 
         Raises:
-            InvalidPlan: it is none.
+            InvalidPlan: it is none, or has an option that libpq does not know.
 
         """
         parts = urlsplit(text) if isinstance(text, str) else None
@@ -56,7 +59,19 @@ class PostgresAddress:
             raise InvalidPlan(
                 f"{shown} is no address of a PostgreSQL database", hint='For example "postgresql://ada@localhost/shop".'
             )
-        return PostgresAddress(text)
+        address = PostgresAddress(text)
+        known = {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+        for name in address.given:
+            if name not in known:
+                raise InvalidPlan(
+                    f'{address}: there is no option "{name}"', hint=did_you_mean(name, sorted(known)) or "See libpq."
+                )
+        return address
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Return the options in the address."""
+        return dict(parse_qsl(urlsplit(self.url).query, keep_blank_values=True))
 
     @property
     def place(self) -> str:
@@ -80,7 +95,7 @@ class PostgresAddress:
 
         """
         try:
-            with psycopg.connect(self._resolved(), autocommit=True, **_options(options)) as connection:
+            with psycopg.connect(self._resolved(), autocommit=True, **self._options(options)) as connection:
                 yield connection
         except psycopg.Error as error:
             raise ours(error, str(self)) from error
@@ -88,13 +103,12 @@ class PostgresAddress:
     def open(self, **options: Any) -> psycopg.Connection:
         """Return a connection; each statement commits. It raises what `connected` does."""
         try:
-            return psycopg.connect(self._resolved(), autocommit=True, **_options(options))
+            return psycopg.connect(self._resolved(), autocommit=True, **self._options(options))
         except psycopg.Error as error:
             raise ours(error, str(self)) from error
 
     def _resolved(self) -> str:
-        parts = urlsplit(self.url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        parts, options = urlsplit(self.url), self.given
         login, _, host = parts.netloc.rpartition("@")
         user, _, password = login.partition(":")
         named = unquote(password).removeprefix(_FROM_ENVIRONMENT)
@@ -105,6 +119,18 @@ class PostgresAddress:
         login = f"{user}:{password}" if password else user
         netloc = f"{login}@{host}" if login else host
         return urlunsplit((parts.scheme, netloc, parts.path, urlencode(options, quote_via=quote), ""))
+
+    def _options(self, more: dict[str, Any]) -> dict[str, Any]:
+        settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items() if name != "client_encoding")
+        unless_given = {name: value for name, value in _UNLESS_GIVEN.items() if name not in self.given}
+        return (
+            unless_given
+            | {
+                "options": f"{self.given.get('options', '')} {settings}".strip(),
+                "client_encoding": _SETTINGS["client_encoding"],
+            }
+            | more
+        )
 
 
 def split_table(name: str) -> tuple[str, str]:
@@ -120,17 +146,6 @@ def split_table(name: str) -> tuple[str, str]:
     if found is None:
         raise InvalidPlan(f"{name!r} is no table of PostgreSQL", hint='For example "public.customers".')
     return found[1] or found[2] or "public", found[3] or found[4]
-
-
-def _options(more: dict[str, Any]) -> dict[str, Any]:
-    settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items() if name != "client_encoding")
-    return {
-        "options": settings,
-        "client_encoding": _SETTINGS["client_encoding"],
-        "connect_timeout": _CONNECT_SECONDS,
-        "application_name": "headrace",
-        "keepalives_idle": "30",
-    } | more
 
 
 def _variable(name: str) -> str:

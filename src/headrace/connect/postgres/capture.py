@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.capture.columns import captured, check_columns, evolved
-from headrace.connect.capture.errors import SNAPSHOT, SourceReplaced
+from headrace.connect.capture.errors import SNAPSHOT, SourceReplaced, SourceSchemaChanged
 from headrace.connect.capture.known import known_keys
 from headrace.connect.capture.rows import deleted_rows
 from headrace.connect.postgres import slots
@@ -45,6 +46,10 @@ _CHUNK_SECONDS = 0.2
 STORE_SECONDS = 10.0
 """An idle database's position is stored, and then confirmed, so often."""
 ASK_SECONDS = 1.0
+_OIDS = """
+    SELECT w.schema, w.name, c.oid FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+    JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+"""
 
 
 @dataclass(kw_only=True)
@@ -64,6 +69,8 @@ class Capture:
     _before: dict[str, tuple[str, ...]] = field(init=False)
     """The columns of each table when the capture began."""
     _measured: float = field(default=0.0, init=False)
+    _missing: list[str] = field(default_factory=list, init=False)
+    """The tables that were not there when they were last looked for."""
 
     def __post_init__(self) -> None:
         self._snapshots = Snapshots(address=self.address, tables=self.tables, chunk_rows=self.chunk_rows)
@@ -135,7 +142,12 @@ class Capture:
         stop: threading.Event,
     ) -> None:
         decoder, stored, landing_seconds = Decoder(), CLOCK.monotonic(), 0.0
+        looked = stored
         while not stop.is_set():
+            if CLOCK.monotonic() - looked > ASK_SECONDS:
+                if self._find_tables(sql):
+                    self._report(sql, landing, position, None)
+                looked = CLOCK.monotonic()
             if not landing.has_room():
                 stream.keep_alive()
                 stop.wait(LOOK_SECONDS)
@@ -160,7 +172,7 @@ class Capture:
                 stream.confirm(after.lsn)
                 position, stored = after, CLOCK.monotonic()
                 landing_seconds = CLOCK.monotonic() - began
-                self._report(sql, landing, position, decoded)
+                self._report(sql, landing, position, decoded.committed)
 
     def _landed(
         self, sql: psycopg.Connection, landing: SharedLanding, decoded: Decoded, position: Position
@@ -189,18 +201,40 @@ class Capture:
         """Give the topic a column that the table has got since the capture began.
 
         Raises:
-            SourceSchemaChanged: the table has lost a column of the topic.
+            SourceSchemaChanged: the table has lost a column of the topic, or has another key.
 
         """
-        table = self.tables[topic]
-        if changes.relation.columns == table.columns_sent:
+        table, key = self.tables[topic], changes.relation.key_names
+        if changes.relation.columns == table.columns_sent and (table.whole_before or not key or key == {*table.key}):
             return
-        table = self.tables[topic] = described(sql, table.schema, table.name)
+        now = described(sql, table.schema, table.name)
+        _check_same(table, now.oid)
+        if now.key != table.key:
+            raise SourceSchemaChanged(
+                f"{table.full_name} has another key: {', '.join(now.key)}",
+                detail="Nothing after this change was captured; the database keeps it.",
+                hint="Capture it into a new topic, which has the new key.",
+            )
+        table = self.tables[topic] = now
         check_columns(table.full_name, {*table.columns_sent, *changes.relation.columns}, landing.schema(topic))
         more = evolved(landing.schema(topic), self._before[topic], table.arrow)
         if more is not None:
             landing.evolve(topic, more)
             self._snapshots.drop()
+
+    def _find_tables(self, sql: psycopg.Connection) -> bool:
+        """Return whether other tables are missing than before.
+
+        Where a table was replaced by another one of its name, it begins again, with another snapshot.
+        """
+        tables = {(table.schema, table.name): table for table in self.tables.values()}
+        schemas, names = zip(*tables, strict=True)
+        found = {(schema, name): oid for schema, name, oid in sql.execute(_OIDS, [list(schemas), list(names)])}
+        for name, oid in found.items():
+            _check_same(tables[name], oid)
+        missing = [table.full_name for name, table in tables.items() if name not in found]
+        before, self._missing = self._missing, missing
+        return missing != before
 
     def _from_start(self, topic: str, position: Position) -> Position:
         """Let the snapshot of a table begin again."""
@@ -224,7 +258,9 @@ class Capture:
         gone = known.group_by(names).aggregate([]).select(names)
         return [before, deleted_rows(table.key, gone, schema), later]
 
-    def _report(self, sql: psycopg.Connection, landing: SharedLanding, position: Position, decoded: Decoded) -> None:
+    def _report(
+        self, sql: psycopg.Connection, landing: SharedLanding, position: Position, committed: int | None
+    ) -> None:
         held = slots.held_bytes(sql, self.slot) if not self._measured_lately() else None
         facts: Reported = {"phase": "streaming"}
         for table in self.tables.values():
@@ -232,12 +268,15 @@ class Capture:
             if not progress.done:
                 facts = {"phase": "snapshot", "table": table.full_name, "done": progress.rows, "of": table.about_rows}
                 break
-        if decoded.committed is not None:
-            facts["lag_seconds"] = max(0.0, (CLOCK.now() - decoded.committed) / 1e6)
+        if committed is not None:
+            facts["lag_seconds"] = max(0.0, (CLOCK.now() - committed) / 1e6)
+        warnings = [f"{name} was dropped: its topic keeps the rows that it had" for name in self._missing]
         if held is not None:
             facts["lag_bytes"] = held
             if held > self.warn_bytes:
-                facts["warning"] = f'the slot "{self.slot}" holds back {held:,} bytes of the database\'s log'
+                warnings.append(f'the slot "{self.slot}" holds back {held:,} bytes of the database\'s log')
+        if warnings:
+            facts["warning"] = "; ".join(warnings)
         landing.report(**facts)
 
     def _measured_lately(self) -> bool:
@@ -247,3 +286,14 @@ class Capture:
             return True
         self._measured = now
         return False
+
+
+def _check_same(table: CapturedTable, oid: int) -> None:
+    """Begin again where the table of a name is another one: then it is read anew.
+
+    Raises:
+        Unavailable: it is.
+
+    """
+    if oid != table.oid:
+        raise Unavailable(f"{table.full_name} was dropped and created again, or renamed: it is read anew")

@@ -41,6 +41,11 @@ class Relation(NamedTuple):
     key: tuple[int, ...]
     """Which columns identify a row."""
 
+    @property
+    def key_names(self) -> set[str]:
+        """The names of the columns that identify a row."""
+        return {self.columns[place] for place in self.key}
+
 
 @dataclass(slots=True)
 class Changes:

@@ -8,13 +8,13 @@ connection that is encrypted the first byte is none of these, nothing is taken, 
 from __future__ import annotations
 
 import os
-import select
 import socket
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.base.waiting import readable
 from headrace.connect.compiled import compiled
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _length(frame: bytes | bytearray | memoryview) -> int:
 def _peeked(wire: socket.socket, buffer: bytearray, most: int) -> memoryview:
     """Return what has arrived, at least a byte, and leave it there; nothing if the connection has ended."""
     while True:
-        select.select([wire], [], [])
+        readable(wire)
         with suppress(BlockingIOError):
             return memoryview(buffer)[: wire.recv_into(buffer, most, socket.MSG_PEEK)]
 
@@ -99,7 +99,7 @@ def _received(wire: socket.socket, found: bytearray | memoryview) -> bytearray |
                 break
             filled += got
             continue
-        select.select([wire], [], [])
+        readable(wire)
     return found[:filled] if filled < len(found) else found
 
 

@@ -5,7 +5,6 @@ A number or a time is sent as it is, which is what its text would become; anythi
 
 from __future__ import annotations
 
-import select
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +15,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 
 from headrace.base.blame import InternalError
+from headrace.base.waiting import readable, writable
 from headrace.connect.capture.cells import texts
 from headrace.connect.postgres import copy_stream, kernels
 from headrace.connect.postgres.values import as_number, number_type, printed
@@ -101,12 +101,17 @@ def last_key(table: CapturedTable, chunk: Chunk) -> tuple[str, ...]:
 
 
 def absent(sql: psycopg.Connection, table: CapturedTable, keys: pa.Table) -> Chunk:
-    """Return those of some keys that the table does not have, in one snapshot of the database; with their types."""
-    kinds = [words.SQL(_declared(table, name)) for name in table.key]
-    match = words.SQL(" AND ").join(
-        words.SQL("t.{} = k.{}::{}").format(words.Identifier(name), words.Identifier(f"k{place}"), kind)
-        for place, (name, kind) in enumerate(zip(table.key, kinds, strict=True))
-    )
+    """Return those of some keys that the table does not have, in one snapshot of the database; with their types.
+
+    Texts that are equal in the database alone, by a collation or as `1.0` and `1.00`, are different keys of a topic.
+    """
+    parts = []
+    for place, name in enumerate(table.key):
+        given, kind = words.Identifier(f"k{place}"), words.SQL(_declared(table, name))
+        parts.append(words.SQL("t.{} = {}::{}").format(words.Identifier(name), given, kind))
+        if pa.types.is_string(keys.schema.field(name).type):
+            parts.append(words.SQL('{} COLLATE "C" = {}').format(_as_text(table, name), given))
+    match = words.SQL(" AND ").join(parts)
     names = words.SQL(", ").join(words.Identifier(f"k{place}") for place in range(len(table.key)))
     query = words.SQL(
         "SELECT k.n FROM unnest({}) WITH ORDINALITY AS k({}, n) WHERE NOT EXISTS (SELECT 1 FROM {} t WHERE {})"
@@ -186,7 +191,7 @@ def _send(sql: psycopg.Connection, query: words.Composed) -> None:
     pg = sql.pgconn
     pg.send_query(query.as_bytes(sql))
     while pg.flush():
-        select.select([], [pg.socket], [], 1.0)
+        writable(pg.socket, 1.0)
 
 
 def _blocks(pg: PGconn) -> list[bytes]:
@@ -199,7 +204,7 @@ def _blocks(pg: PGconn) -> list[bytes]:
                 if got[0]:
                     add(bytes(got[1]))
                 else:
-                    select.select([pg.socket], [], [], 1.0)
+                    readable(pg.socket, 1.0)
                     pg.consume_input()
         elif result.status != ExecStatus.COMMAND_OK:
             error = error or error_from_result(result)  # raised when the connection is ready for what comes next
@@ -210,7 +215,7 @@ def _blocks(pg: PGconn) -> list[bytes]:
 
 def _next_result(pg: PGconn) -> PGresult | None:
     while pg.is_busy():
-        select.select([pg.socket], [], [], 1.0)
+        readable(pg.socket, 1.0)
         pg.consume_input()
     return pg.get_result()
 
@@ -250,7 +255,7 @@ def _as_texts(table: CapturedTable, columns: Sequence[str]) -> words.Composed:
 def _as_text(table: CapturedTable, name: str) -> words.Composed:
     """Return a column as pgoutput sends it: as its type prints it, which a cast to text does not always."""
     same = _declared(table, name).partition("(")[0] in _CAST_AS_PRINTED
-    shape = "t.{0}::text" if same else "CASE WHEN t.{0} IS DISTINCT FROM NULL THEN format('%s', t.{0}) END"
+    shape = "t.{0}::text" if same else "CASE WHEN t.{0} IS DISTINCT FROM NULL THEN concat(t.{0}) END"
     return words.SQL(shape).format(words.Identifier(name))
 
 

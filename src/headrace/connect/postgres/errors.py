@@ -10,10 +10,13 @@ from headrace.base.blame import OutsideError, PlanError
 from headrace.base.outside import Unavailable
 from headrace.connect.capture.errors import SNAPSHOT, NotCapturable
 
-_LATER = ("08", "53", "57", "55006", "40")
-"""Classes of states that may pass: connections, resources, an operator's intervention, a slot in use, conflicts."""
+_LATER = ("08", "53", "57", "55006", "40", "25P03", "25P04")
+"""Classes of states that may pass: connections, resources, an operator, a slot in use, conflicts, limits of time."""
 _LOGIN = ("28", "3D000")
-_NO_ENTRY = re.compile(r'no pg_hba.conf entry|FATAL: +(database|role) ".*" (does not exist|is not)')
+_NO_ENTRY = re.compile(
+    r'no pg_hba.conf entry|FATAL: +(database|role) ".*" (does not exist|is not)|: invalid (\w+ value|port number):'
+)
+NO_RIGHT = "42501"
 _SECRET = re.compile(r"(password\s*=\s*)\S+", re.IGNORECASE)
 
 
@@ -82,6 +85,13 @@ class PreparedTransactionBlocks(Unavailable):
         )
 
 
+def seeing_all(said: str) -> str:
+    """Return what helps where policies would hide rows from the role, "" where that is not what is said."""
+    if "row-level security" not in said:
+        return ""
+    return "A policy would hide rows from the role without a word: ALTER ROLE … BYPASSRLS, or let it own the table."
+
+
 def ours(error: psycopg.Error, where: str) -> Exception:
     """Return an error of psycopg as one of ours; it never has a password."""
     state = error.sqlstate or ""
@@ -93,8 +103,10 @@ def ours(error: psycopg.Error, where: str) -> Exception:
         or _NO_ENTRY.search(said)
     ):
         return LoginRefused(where, said)
-    if state == "42501":
-        return NotCapturable(f"{where}: {said}", hint="Grant the role what it needs: docs/postgres.md lists it.")
+    if state == NO_RIGHT:
+        return NotCapturable(
+            f"{where}: {said}", hint=seeing_all(said) or "Grant the role what it needs: docs/postgres.md."
+        )
     if isinstance(error, psycopg.OperationalError) or state.startswith(_LATER) or not state:
         return Unavailable(f"{where} does not answer: {said}")
     return NotCapturable(f"{where}: {said}")

@@ -25,11 +25,15 @@ def lsn_number(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """All transactions that end before `lsn` are landed. `system` is the database cluster's own id."""
+    """All transactions that end before `lsn` are landed. `system` is the database cluster's own id.
+
+    `oids`: which table each was; one that is dropped and created again has another number.
+    """
 
     system: str
     lsn: int
     tables: dict[str, Progress] = field(default_factory=dict)
+    oids: dict[str, int] = field(default_factory=dict)
 
     def at(self, lsn: int) -> Position:
         """Return the position after more transactions."""
@@ -43,14 +47,19 @@ class Position:
         """Return the position after a chunk of a table."""
         return replace(self, tables=self.tables | {table: progress})
 
+    def with_oid(self, table: CapturedTable) -> Position:
+        """Return the position of a table that is this one."""
+        return replace(self, oids=self.oids | {table.full_name: table.oid})
+
     def to_bytes(self) -> bytes:
         """Return it as `of` reads it."""
         tables = {name: asdict(each) for name, each in self.tables.items()}
-        return json.dumps({"system": self.system, "lsn": lsn_text(self.lsn), "tables": tables}).encode()
+        about = {"system": self.system, "lsn": lsn_text(self.lsn), "tables": tables, "oids": self.oids}
+        return json.dumps(about).encode()
 
     @staticmethod
     def of(stored: bytes) -> Position:
         """Return what `to_bytes` wrote."""
         read = json.loads(stored)
         tables = {name: Progress.of(each) for name, each in read["tables"].items()}
-        return Position(read["system"], lsn_number(read["lsn"]), tables)
+        return Position(read["system"], lsn_number(read["lsn"]), tables, read.get("oids", {}))

@@ -5,7 +5,6 @@ psycopg has no interface for replication, but libpq's COPY works in both directi
 
 from __future__ import annotations
 
-import select
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +12,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from headrace.base.time import SystemClock
+from headrace.base.waiting import readable, writable
 from headrace.connect.capture.errors import NotCapturable
 from headrace.connect.postgres.errors import SlotBusy, SlotLost, ours
 from headrace.connect.postgres.position import lsn_text
@@ -128,7 +128,7 @@ class SlotStream:
         try:
             self._pg.send_query(command.encode())
             while self._pg.flush():
-                select.select([], [self._pg.socket], [], 1.0)
+                writable(self._pg.socket, 1.0)
             self._pg.consume_input()
             while self._pg.is_busy():
                 self._wait(1.0)
@@ -140,9 +140,9 @@ class SlotStream:
 
     def _wait(self, seconds: float) -> bool:
         """Wait until something arrives; return whether it has."""
-        arrived, _, _ = select.select([self._pg.socket], [], [], seconds)
+        arrived = readable(self._pg.socket, seconds)
         self._pg.consume_input()
-        return bool(arrived)
+        return arrived
 
     def _keepalive(self, message: bytes) -> None:
         if not self._part:

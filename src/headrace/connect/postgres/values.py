@@ -102,13 +102,7 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind):
         return column.cast(kind)
     if pa.types.is_boolean(kind):
-        return (
-            pc.is_in(column, pa.array(["t", "true"], column.type))
-            if not column.null_count
-            else pc.if_else(
-                pc.is_valid(column), pc.is_in(column, pa.array(["t", "true"], column.type)), pa.scalar(None, pa.bool_())
-            )
-        )
+        return _booleans(column)
     if pa.types.is_binary(kind):
         return _bytes(column)
     if pa.types.is_list(kind):
@@ -118,7 +112,21 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind)
 
 
+def _booleans(column: pa.Array) -> pa.Array:
+    true, false = (pc.is_in(column, pa.array(words, column.type)) for words in (["t", "true"], ["f", "false"]))
+    known = pc.or_(true, false)
+    _check(column, known, "it is neither true nor false")
+    return pc.if_else(known, true, pa.scalar(None, pa.bool_()))
+
+
+def _check(column: pa.Array, known: pa.Array, why: str) -> None:
+    """Refuse texts of another type, which the column got meanwhile (ALTER COLUMN … TYPE)."""
+    if pc.any(pc.and_(column.is_valid(), pc.invert(known))).as_py():
+        raise ValueError(why)
+
+
 def _bytes(column: pa.Array) -> pa.Array:
+    _check(column, pc.starts_with(column, "\\x"), "it is not hexadecimal")
     column = column.cast(pa.large_string())
     _, offset_buffer, content = column.buffers()
     offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
@@ -137,6 +145,7 @@ def _bytes(column: pa.Array) -> pa.Array:
 
 def _arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return arrays: those whose elements are not quoted in columns, others one by one."""
+    _check(column, pc.match_substring_regex(column, r"^[{\[](?s:.*)\}$"), "it is no array")
     hard = pc.any(pc.match_substring_regex(column, r'["\\]|^\[|\{.*\{')).as_py()
     if hard:
         elements = [None if text is None else _elements(text) for text in column.to_pylist()]

@@ -63,17 +63,19 @@ def changed(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, *, 
 def chunk(
     db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, *, after: Sequence[Any] | None, limit: int
 ) -> Chunk:
-    """Return the next rows of a table, in the order of its key."""
-    names, keys = captured(schema), ", ".join(map(quoted, table.key))
-    where, given = ("", []) if after is None else (f"WHERE ({keys}) > ({', '.join('?' * len(after))})", list(after))
-    rows = _fetched(
-        db,
-        f"SELECT {keys}, {', '.join(map(quoted, names))} FROM {quoted(table.name)} {where} ORDER BY {keys} LIMIT ?",
-        [*given, limit],
-    )
-    width = len(table.key)
-    columns = list(zip(*rows, strict=True))[width:] if rows else [()] * len(names)
+    """Return the next rows of a table, in the order of its key, and all that have the key of the last one.
+
+    SQLite lets many rows have a key with a null. Trap: they are in one chunk, whatever its limit.
+    """
+    names, keys, width = captured(schema), ", ".join(map(quoted, table.key)), len(table.key)
+    select = f"SELECT {keys}, {', '.join(map(quoted, names))} FROM {quoted(table.name)}"
+    where, given = ("", []) if after is None else _behind(table.key, after)
+    rows = _fetched(db, f"{select} {where} ORDER BY {keys} LIMIT ?", [*given, limit])
     last = tuple(rows[-1][:width]) if len(rows) == limit else None
+    if last is not None and None in last:
+        same = " AND ".join(f"{quoted(name)} IS ?" for name in table.key)
+        rows = [row for row in rows if row[:width] != last] + _fetched(db, f"{select} WHERE {same}", last)
+    columns = list(zip(*rows, strict=True))[width:] if rows else [()] * len(names)
     nowhere = pa.nulls(len(rows), SOURCE_TYPE)
     return Chunk(
         _typed(
@@ -81,6 +83,19 @@ def chunk(
         ),
         last,
     )
+
+
+def _behind(key: Sequence[str], last: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the condition for rows behind a key, and its values; nulls come first."""
+    names = [quoted(name) for name in key]
+    if None not in last:
+        return f"WHERE ({', '.join(names)}) > ({', '.join('?' * len(last))})", list(last)
+    either, given = [], list[Any]()
+    for at, value in enumerate(last):
+        equal = [f"{name} IS ?" for name in names[:at]]
+        either.append(" AND ".join([*equal, f"{names[at]} IS NOT NULL" if value is None else f"{names[at]} > ?"]))
+        given += [*last[:at], *([] if value is None else [value])]
+    return f"WHERE {' OR '.join(f'({each})' for each in either)}", given
 
 
 def vanished(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, known: pa.Table) -> pa.Table:

@@ -46,7 +46,7 @@ def compare(address: PostgresAddress, target: Target, rows: Iterator[pa.RecordBa
 
     """
     try:
-        with address.connected() as sql, sql.transaction():
+        with address.open() as sql, sql.transaction():
             if repair:
                 sql.execute(words.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(target.identifier))
             return _compared(sql, target, rows, repair=repair)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typcategory,
-       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a',
+       coalesce(NOT c.collisdeterministic, false) OR t.typname = 'citext'
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 _UNIQUE = """
@@ -43,6 +44,8 @@ class _Column(NamedTuple):
     category: str
     must_be_given: bool
     is_computed: bool
+    is_loose: bool
+    """Whether different texts are equal there, such as those that differ in case alone."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Target:
                 ]
             elif not holds(column.kind, column.category, field.type):
                 changes.append(f"ALTER COLUMN {quote(field.name)} TYPE {declared(field.type)}")
+            elif column.is_loose and field.name in self.key:
+                changes.append(f'ALTER COLUMN {quote(field.name)} TYPE text COLLATE "default"')
         ours = set(self.columns.names)
         needed = [each.name for each in found.values() if each.must_be_given and each.name not in ours]
         return changes + [f"ALTER COLUMN {quote(name)} DROP NOT NULL" for name in needed]

@@ -46,6 +46,8 @@ _WIDER = {
 _READ_TEXT = "SEUI"
 """Categories of types that read a text as it is: texts, enums, others (uuid, json, citext), addresses."""
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+_CUT = re.compile(r'name|"char"|character\(\d+\)|bpchar')
+"""Types that store a text with blanks at its end, or without what is too long."""
 NESTED_TEXT = "jsonb"
 
 
@@ -77,7 +79,7 @@ def holds(found: str, category: str, kind: pa.DataType) -> bool:
     if found == wanted or found in _WIDER.get(wanted, ()):
         return True
     if wanted == "text":
-        return category in _READ_TEXT and found != "bytea"
+        return category in _READ_TEXT and found != "bytea" and _CUT.fullmatch(found) is None
     if pa.types.is_decimal(kind):
         sizes = _NUMERIC.fullmatch(found)
         if sizes is None:

@@ -81,7 +81,7 @@ def prepare(address: PostgresAddress, target: Target) -> None:
 
     """
     try:
-        with address.connected() as sql:
+        with address.open() as sql:
             make_ours(sql, str(address))
             target.make(sql)
     except psycopg.Error as error:
