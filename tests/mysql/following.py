@@ -13,7 +13,7 @@ from headrace.connect.mysql.catalogue import described
 from headrace.connect.mysql.position import Position
 from headrace.connect.topics import TopicSpec
 
-SECONDS = 60
+SECONDS = 300
 
 
 def capture_of(schema, *names, chunk_rows=1000, url=None):

@@ -141,6 +141,16 @@ def test_a_key_of_any_type_is_read_in_chunks(schema, log, kind):
         wait(lambda: len(rows_of(log, "t")) == 47)
 
 
+def test_a_key_of_floats_that_are_near_each_other_is_read_in_chunks(schema, log):
+    """The server prints six digits of a float, which are another number."""
+    schema.execute(
+        "CREATE TABLE t (a float PRIMARY KEY, v int)", "INSERT INTO t SELECT 0.57 + seq * 1e-7, seq FROM seq_1_to_20"
+    )
+    with running(capture_of(schema, "t", chunk_rows=3), log) as wait:
+        wait(lambda: "t" in log.topics() and rows_of(log, "t") == set(schema.query("SELECT a + 0e0, v FROM t")))
+    assert len(records_of(log, "t")) == 20
+
+
 def test_a_table_that_joins_later_gets_its_snapshot_and_one_is_read_anew_on_request(schema, log):
     table(schema)
     table(schema, "u", rows=30)

@@ -151,6 +151,15 @@ def test_a_wrong_login_or_database_is_refused_without_the_password(schema):
     schema.execute(f"DROP USER {name}")
 
 
+@pytest.mark.parametrize("change", ["ACCOUNT LOCK", "PASSWORD EXPIRE"])
+def test_a_user_that_is_locked_or_has_an_old_password_is_refused_and_not_tried_again(schema, change):
+    name = f"ada_{schema.name}"
+    schema.execute(f"CREATE USER {name} IDENTIFIED BY '{RIGHT}'", f"ALTER USER {name} {change}")
+    with pytest.raises(LoginRefused):
+        MysqlAddress.parse(schema.server.url(schema.name, user=name, password=RIGHT)).open()
+    schema.execute(f"DROP USER {name}")
+
+
 def test_a_user_needs_few_rights_and_is_told_which(schema, log):
     name = f"eve_{schema.name}"
     schema.execute(f"CREATE USER {name} IDENTIFIED BY '{RIGHT}'", TABLE, "INSERT INTO t VALUES (1, 'one')")

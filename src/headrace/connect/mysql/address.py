@@ -23,8 +23,11 @@ OPTIONS = ("ssl_ca", "ssl_cert", "ssl_key")
 _FROM_ENVIRONMENT = "env:"
 _PORT = 3306
 _CONNECT_SECONDS, _ANSWER_SECONDS = 15, 600
-_SESSION = "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, tx_isolation = 'REPEATABLE-READ'"
-"""Texts of values are the same whatever the server prefers."""
+_SESSION = (
+    "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, tx_isolation = 'REPEATABLE-READ', "
+    "max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+)
+"""Texts of values are the same whatever the server prefers; and no epoch is too long for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from headrace.connect.capture.errors import NotCapturable
 if TYPE_CHECKING:
     import pymysql
 
-_LOGIN = frozenset({1044, 1045, 1049, 1251, 1698, 2059, 2061})
-"""Access denied, an unknown database, a way to log in that the client does not have."""
+_LOGIN = frozenset({1044, 1045, 1049, 1251, 1698, 1820, 1862, 2059, 2061, 4151})
+"""Access denied, an unknown database, an old password, a locked user, a way to log in that the client does not have."""
 _LATER = frozenset({1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1927, 1969})
-"""Too many connections, a shutdown, broken connections, locks, time limits; all from 2000 on are the client's own."""
+"""Too many connections, a shutdown, broken connections, locks, time limits; those of the client itself are others."""
+_OF_CLIENT = range(2000, 3000)
 _RIGHTS = frozenset({1142, 1143, 1227})
 RIGHTS = "GRANT REPLICATION SLAVE ON *.* TO …; GRANT SELECT ON … TO …"
 
@@ -40,6 +41,6 @@ def ours(error: pymysql.Error, where: str) -> Exception:
         return LoginRefused(where, said)
     if code in _RIGHTS:
         return NotCapturable(f"{where}: {said}", hint=RIGHTS)
-    if code == 0 or code in _LATER or code >= 2000:  # noqa: PLR2004 - where the client's own errors begin
+    if code == 0 or code in _LATER or code in _OF_CLIENT:
         return Unavailable(f"{where} does not answer: {said}")
     return NotCapturable(f"{where}: {said}")

@@ -43,7 +43,7 @@ def chunk(
     """Return the rows after a key (given as texts), in the order of the key."""
     order = [_ordered(table.column(name)) for name in table.key]
     shown = [_shown(table.column(name)) for name in columns]
-    last = [f"hex({each})" if _is_bytes(table, name) else each for name, each in zip(table.key, order, strict=True)]
+    last = [_whole(table.column(name)) for name in table.key]
     where = "" if after is None else f" WHERE {_behind(sql, table, order, after)}"
     query = f"SELECT {', '.join([*shown, *last])} FROM {_named(table)}{where} ORDER BY {', '.join(order)} LIMIT {limit}"
     with _moment(sql) as place:
@@ -114,8 +114,11 @@ def _ordered(column: Column) -> str:
     return f"({quoted(column.name)} + 0)" if column.kind in _AS_NUMBERS else quoted(column.name)
 
 
-def _is_bytes(table: CapturedTable, name: str) -> bool:
-    return table.column(name).kind in _BINARY
+def _whole(column: Column) -> str:
+    """Return the column of a key as an expression whose text is read as the same value (`_literal`)."""
+    if column.kind in _BINARY:
+        return f"hex({quoted(column.name)})"
+    return _shown(column) if column.kind == "float" else _ordered(column)
 
 
 def _precise(column: Column, found: pa.Array) -> pa.Array:

@@ -5,7 +5,6 @@ PyMySQL has no interface for either; this file alone uses the inside of its conn
 
 from __future__ import annotations
 
-import select
 import ssl
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,7 @@ import pymysql
 from headrace.base.blame import InternalError
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
+from headrace.base.waiting import readable
 from headrace.connect.capture.errors import ChangesLost, NotCapturable
 from headrace.connect.mysql import kernels
 from headrace.connect.mysql.errors import ours
@@ -127,11 +127,8 @@ class LogStream:
         self._connection._force_close()
 
     def _readable(self, until: float, *, waits: bool) -> bool:
-        sock = self._connection._sock
-        if isinstance(sock, ssl.SSLSocket) and sock.pending():
-            return True
         left = max(0.0, until - CLOCK.monotonic()) if waits else 0.0
-        return bool(select.select([sock], [], [], left)[0])
+        return readable(self._connection._sock, left)
 
     def _whole(self) -> Received:
         raw = np.frombuffer(bytes(self._raw), np.uint8)

@@ -22,6 +22,9 @@ _ROWS = frozenset(
 )
 """What may be the fault of one row: its data, a constraint, a partition, a trigger."""
 _CHANGED = 1020
+_FULL = frozenset({1021, 1114})
+"""A disk, or what InnoDB may use of it; PostgreSQL's class 53 is the same."""
+_READ_ONLY = frozenset({1290, 1792, 1836})
 _RIGHTS = frozenset({1044, 1142, 1143, 1227, 1370})
 
 
@@ -61,6 +64,13 @@ def as_ours(error: pymysql.Error, where: str, *, epoch: int) -> Exception:
         )
     if code_of(error) == _CHANGED:
         return Unavailable(f"{where}: {said(error)}", hint="Somebody else writes to the rows. It is tried again.")
+    if code_of(error) in _FULL:
+        return Unavailable(f"{where} has no room: {said(error)}", hint="Free space on its disk. It is tried again.")
+    if code_of(error) in _READ_ONLY and "read" in said(error).lower():
+        return Unavailable(
+            f"{where} cannot be written now: {said(error)}",
+            hint="It is a replica, or was set to be read only: SELECT @@read_only, @@tx_read_only. It is tried again.",
+        )
     if code_of(error) in _RIGHTS:
         return StoreDiffers(
             f"{where}: {said(error)}",
