@@ -113,6 +113,7 @@ def test_an_epoch_is_applied_to_all_views_or_to_none(views):
     assert str(failed.value).splitlines()[0] == (
         '[VIEW_OUT_OF_STEP] epoch 1 withdraws 1 row that the view "last" does not have'
     )
+    assert "verify FILE --repair" in failed.value.hint
     assert (views.applied(), rows(views.read("first"))) == (0, [("a", 1)])
     with pytest.raises(UnknownView):
         views.apply(1, {"first": delta(("a", 2, 1)), "nowhere": delta()})

@@ -13,7 +13,7 @@ from crashing_sinks import WRITER, batches, check_crashes, check_each_crash, che
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan
-from headrace.base.outside import OutputLost, Unavailable
+from headrace.base.outside import OutputLost, SinkBehind, Unavailable
 from headrace.base.time import ManualClock, SystemClock
 from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
 from headrace.testing import Driver
@@ -107,6 +107,39 @@ def test_what_an_older_process_still_sends_changes_nothing(make):
 
 
 @pytest.mark.prove
+@pytest.mark.parametrize("name", ["", "a-b", 'a"b', "é", "x" * 223, "headrace_marks", 3])
+def test_a_name_that_no_table_has_is_refused_with_the_plan(name):
+    with pytest.raises(InvalidPlan, match="no name of a table"):
+        cassandra.table("cassandra://h/shop", name)
+
+
+def test_a_port_that_is_none_is_refused_with_the_plan():
+    with pytest.raises(InvalidPlan, match="no port"):
+        cassandra.table("cassandra://ada:s3cret@h:none/shop", "t")
+
+
+def test_a_table_that_was_dropped_under_the_app_is_missed(node, tmp_path):
+    """It is not begun anew without a word, at no later start either; another app writes to the new table."""
+
+    def app():
+        made = hr.App("shop")
+        made.table("items", "id int, price int", key="id").to(cassandra.table(node.url, "dropped"))
+        return made
+
+    node.query("DROP TABLE IF EXISTS dropped")
+    with Driver(app(), storage=tmp_path / "first") as driver:
+        driver.send("items", {"id": 1, "price": 2})
+        driver.run()
+    node.query("DROP TABLE dropped")
+    for _ in range(2):
+        with pytest.raises(SinkBehind, match="epoch 0 was published"):
+            Driver(app(), storage=tmp_path / "first")
+    with Driver(app(), storage=tmp_path / "second") as driver:
+        driver.send("items", {"id": 3, "price": 4})
+        driver.run()
+    assert node.rows("dropped") == [{"id": 3, "price": 4}]
+
+
 def test_a_cluster_that_has_lost_acknowledged_writes_stops_the_app(node, make):
     sink, _ = make()
     sink = for_rows(sink, table=True)

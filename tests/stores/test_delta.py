@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +13,9 @@ from crashing_sinks import WRITER, Kept, batches, check_crashes, check_each_cras
 import headrace as hr
 from budget import fast
 from headrace.base.errors import InvalidPlan
-from headrace.base.outside import Unavailable
+from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.time import ManualClock
-from headrace.connect.store import StoreDiffers
+from headrace.connect.store import StoreDiffers, StoreRefused
 from headrace.testing import Driver, check_sink
 
 deltalake = pytest.importorskip("deltalake")
@@ -38,6 +39,13 @@ def make(tmp_path):
         return delta.table(path), lambda: rows_of(path)
 
     return fresh
+
+
+def opened(sink, *, table):
+    """Return a sink of the rows of these tests, which is prepared, and a writer of it."""
+    sink = for_rows(sink, table=table)
+    sink.prepare(clock=ManualClock())
+    return sink, sink.open(writer=WRITER, clock=ManualClock())
 
 
 @BOTH
@@ -130,3 +138,65 @@ def test_a_key_of_several_columns_is_merged(tmp_path, kinds):
         driver.run()
     rows = sorted((each["a"], each["b"], each["v"]) for each in rows_of(str(tmp_path / "items")))
     assert rows == [(a, b, 2) for a, b in keys if (a, b) != keys[1]]
+
+
+@pytest.mark.parametrize("column", ["raw binary", "tags array<string>", "at struct<x:int>"])
+def test_a_delta_table_is_not_partitioned_by_what_has_no_text(tmp_path, column):
+    """The library reads bytes of a path as others than were written: a merge found no row, and each epoch added one."""
+    items = hr.App("shop").table("items", f"id int, {column}", key="id")
+    with pytest.raises(InvalidPlan, match="cannot be partitioned"):
+        items.to(delta.table(tmp_path / "items", partition_by=column.split()[0]))
+
+
+def test_a_delta_table_is_not_partitioned_by_all_columns(tmp_path):
+    items = hr.App("shop").stream("items", "id int")
+    with pytest.raises(InvalidPlan, match="all columns"):
+        items.to(delta.table(tmp_path / "items", partition_by="id"))
+
+
+def test_a_delta_table_that_is_gone_or_damaged_says_so(make, tmp_path):
+    """Errors of the library are those of the store, in words without its colours and its trace."""
+    _, writer = opened(make()[0], table=True)
+    writer.publish(0, batches([(1, "a", False)], table=True))
+    (tmp_path / "0/_delta_log/00000000000000000001.json").write_text("{nonsense")
+    with pytest.raises(StoreRefused, match=r"refuses epoch 1: .*Json error") as refused:
+        writer.publish(1, batches([(2, "b", False)], table=True))
+    assert "unknown" not in str(refused.value)
+    shutil.rmtree(tmp_path / "0")
+    with pytest.raises(OutputLost, match="is gone"):
+        writer.publish(1, batches([(2, "b", False)], table=True))
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "says"),
+    [("xyz://lake/a", {}, "Unknown scheme"), ("s3://lake/a", {"max_retries": "many"}, "max_retries")],
+)
+def test_a_delta_table_that_there_cannot_be_is_refused_with_what_is_wrong(path, options, says):
+    with pytest.raises(StoreRefused, match=f"refuses the app: .*{says}"):
+        for_rows(delta.table(path, storage_options=options), table=True).prepare(clock=ManualClock())
+
+
+def test_a_constraint_of_a_delta_table_is_named_without_the_rows(make, tmp_path):
+    """They may have private values."""
+    _, writer = opened(make()[0], table=False)
+    deltalake.DeltaTable(tmp_path / "0").alter.add_constraint({"few": "id < 2"})
+    with pytest.raises(StoreRefused, match="1 rows failed") as refused:
+        writer.publish(0, batches([(7, "moneypenny", False)], table=False))
+    assert "moneypenny" not in str(refused.value)
+
+
+def test_a_table_is_not_kept_in_a_delta_table_that_is_append_only(make, tmp_path):
+    """Each attempt would be refused: it is said at once, and again at the start."""
+    sink, read = make()
+    sink, writer = opened(sink, table=True)
+    writer.publish(0, batches([(1, "a", False)], table=True))
+    deltalake.DeltaTable(tmp_path / "0").alter.set_table_properties({"delta.appendOnly": "true"})
+    for attempt in (
+        lambda: writer.publish(1, batches([(1, "b", False)], table=True)),
+        lambda: sink.prepare(clock=ManualClock()),
+    ):
+        with pytest.raises(StoreDiffers, match="append-only"):
+            attempt()
+    deltalake.DeltaTable(tmp_path / "0").alter.set_table_properties({"delta.appendOnly": "false"})
+    writer.publish(1, batches([(1, "b", False)], table=True))
+    assert read() == [{"id": 1, "text": "b"}]

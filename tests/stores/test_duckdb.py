@@ -111,3 +111,17 @@ def test_two_tables_of_an_app_follow_and_types_survive(tmp_path):
     assert kept[0]["at"].isoformat() == "2024-05-01T10:00:00+00:00"
     (day,) = rows_of(str(path), "days")
     assert (day["n"], str(day["sold"])) == (3, "37.5000")
+
+
+@pytest.mark.parametrize("name", ["changes", "Batch", "wanted"])
+def test_a_table_has_any_name(tmp_path, name):
+    app = hr.App("shop")
+    items = app.table("items", "id int, name string", key="id")
+    items.to(files.table(tmp_path / "shop.duckdb", name))
+    with Driver(app) as driver:
+        driver.send("items", {"id": 1, "name": "pen"}, {"id": 2, "name": "ink"})
+        driver.run()
+        driver.send("items", {"id": 1, "name": "cap"})
+        driver.delete("items", id=2)
+        driver.run()
+    assert rows_of(tmp_path / "shop.duckdb", name) == [{"id": 1, "name": "cap"}]

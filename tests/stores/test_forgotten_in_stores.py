@@ -148,10 +148,10 @@ def test_a_running_app_does_it_by_itself(tmp_path):
     users = table.group_by("user").agg(n="count(*)", email="max_by(email, id)", every="collect_list(email)")
     users.to(duckdb.table(tmp_path / "x.duckdb", "users"))
     with app.start(carrier="in-process") as running:
-        running.await_caught_up(60)
+        running.await_caught_up(300)
         with hr.Log(tmp_path / "log") as log:
             log.topic("orders").forget(1)
-        running.await_caught_up(60)
+        running.await_caught_up(300)
         assert held(tmp_path / "x.duckdb") == wanted({1: 1, 2: 1, 3: 1}, forgotten=[1])
 
 
@@ -166,10 +166,10 @@ def test_a_running_app_does_it_on_spark(tmp_path, spark):
     users = table.group_by("user").agg(n="count(*)", email="max_by(email, id)", every="collect_list(email)")
     users.to(duckdb.table(tmp_path / "x.duckdb", "users"))
     with app.start(spark) as running:
-        running.await_caught_up(120)
+        running.await_caught_up(300)
         with hr.Log(tmp_path / "log") as log:
             log.topic("orders").forget(1)
-        running.await_caught_up(120)
+        running.await_caught_up(300)
         assert held(tmp_path / "x.duckdb") == wanted({1: 1, 2: 1, 3: 1}, forgotten=[1])
 
 

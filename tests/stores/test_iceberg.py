@@ -14,14 +14,17 @@ from crashing_sinks import WRITER, Kept, batches, check_crashes, check_each_cras
 
 import headrace as hr
 from budget import fast
+from headrace.base.broker_errors import LoginRefused
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.time import ManualClock
-from headrace.connect.store import StoreDiffers
+from headrace.connect.store import StoreDiffers, StoreRefused
 from headrace.testing import Driver, check_sink
 
 pyiceberg = pytest.importorskip("pyiceberg")
 from pyiceberg.catalog import load_catalog  # noqa: E402 - only where there is the library
+from pyiceberg.exceptions import UnauthorizedError  # noqa: E402
+from pyiceberg.types import LongType  # noqa: E402
 
 from headrace.connect import iceberg  # noqa: E402 - the same
 
@@ -182,6 +185,52 @@ def test_a_table_that_is_dropped_is_output_lost(make, lake):
     writer.close()
 
 
+def test_a_table_whose_columns_somebody_changes_takes_no_more_rows(make, lake):
+    """A column that was dropped is not left out without a word; nor does one that was added end the app as a bug."""
+    for change in (lambda columns: columns.delete_column("text"), lambda columns: columns.add_column("y", LongType())):
+        sink, _ = make()
+        sink = for_rows(sink, table=True)
+        sink.prepare(clock=ManualClock())
+        writer = sink.open(writer=WRITER, clock=ManualClock())
+        writer.publish(0, batches([(1, "a", False)], table=True))
+
+        def changed(table, change=change):
+            with table.update_schema(allow_incompatible_changes=True) as columns:
+                change(columns)
+
+        lake.with_table(sink.table, changed)
+        with pytest.raises(StoreDiffers, match="other columns"):
+            writer.publish(1, batches([(2, "b", False)], table=True))
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"type": "nonsense"}, "nonsense"),
+        ({"uri": "nonsense"}, "parse"),
+        ({"uri": "nosuch://host/catalog"}, "nosuch"),
+        ({"warehouse": ""}, "location"),
+        ({"uri": "env:NO_DATABASE"}, "not a database"),
+    ],
+)
+def test_a_catalog_that_there_cannot_be_is_refused_with_what_is_wrong(lake, tmp_path, monkeypatch, options, says):
+    (tmp_path / "text").write_text("this is no database" * 100)
+    monkeypatch.setenv("NO_DATABASE", f"sqlite:///{tmp_path}/text")
+    wanted = {name: value for name, value in (lake.options | options).items() if value}
+    with pytest.raises(StoreRefused, match=f"refuses the app: .*{says}"):
+        for_rows(iceberg.table("a.b", catalog=wanted), table=True).prepare(clock=ManualClock())
+
+
+def test_a_catalog_that_refuses_the_login_is_told_as_such(lake, monkeypatch):
+    def refused(*_names, **_options):
+        raise UnauthorizedError("NotAuthorizedException: the token is unknown")
+
+    monkeypatch.setattr("headrace.connect.iceberg.declared.load_catalog", refused)
+    with pytest.raises(LoginRefused, match="the token is unknown"):
+        for_rows(lake.sink("a.b"), table=True).prepare(clock=ManualClock())
+
+
 KEYS = pa.schema([("n", pa.decimal128(20, 4)), ("at", pa.timestamp("us", tz="UTC")), ("text", pa.string()),
                   ("day", pa.date32()), ("x", pa.float64()), ("value", pa.int16())])  # fmt: skip
 
@@ -270,3 +319,22 @@ def test_a_table_of_an_app_is_merged_and_files_are_few(lake):
     for name, most in (("shop.items", 3), ("shop.changes", 14)):
         assert lake.with_table(name, lambda table: len(list(table.scan().plan_files()))) <= most
     assert len(lake.rows("shop.changes")) > 20
+
+
+@pytest.mark.parametrize("column", ["x double", "x float", "x array<int>", "x struct<a:int>"])
+def test_an_iceberg_table_is_not_partitioned_by_floats_or_nested_values(column):
+    """The library writes the rows of 0.0 and -0.0 twice, and none of NaN."""
+    items = hr.App("shop").stream("items", f"id int, {column}")
+    with pytest.raises(InvalidPlan, match="cannot be partitioned"):
+        items.to(iceberg.table("shop.items", catalog={"type": "sql", "uri": "sqlite://"}, partition_by="x"))
+
+
+def test_a_partition_whose_name_is_too_long_is_refused_at_once(tmp_path):
+    """Waiting would not mend it."""
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    app = hr.App("shop")
+    app.stream("items", "id int, city string").to(iceberg.table("shop.items", catalog=catalog, partition_by="city"))
+    with Driver(app) as driver:
+        driver.send("items", {"id": 1, "city": "x" * 300})
+        with pytest.raises(StoreRefused, match="too long"):
+            driver.run()

@@ -23,10 +23,12 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.time import ManualClock
 from headrace.connect import mysql
+from headrace.connect.mysql.address import MysqlAddress
+from headrace.connect.mysql.storing.errors import as_ours
 from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
 from headrace.testing import Driver, check_sink
 
-pytest.importorskip("pymysql")
+pymysql = pytest.importorskip("pymysql")
 BOTH = pytest.mark.parametrize("table", [False, True], ids=["stream", "table"])
 CLOCK = ManualClock()
 SECRET = "moneypenny"  # noqa: S105 -- of a user of this test
@@ -388,3 +390,42 @@ def test_tables_of_one_database_show_an_epoch_together(schema):
     assert all(rows == counted for rows, counted in seen)
     assert schema.query("SELECT count(*), sum(price) FROM orders") == [(24, 120)]
     assert schema.query("SELECT sum(n), sum(sold) FROM parts") == [(24, 120)]
+
+
+@pytest.mark.parametrize("name", ["read_only", "tx_read_only"])
+def test_a_mariadb_that_is_read_only_for_a_while_is_waited_for(breakable_schema, name):
+    """As after a failover: an epoch is not given up at once, and is there when the server takes it."""
+    user, rights = f"ada_{breakable_schema.name}", "SELECT, INSERT, UPDATE, DELETE, CREATE, CREATE TEMPORARY TABLES"
+    breakable_schema.execute(f"CREATE USER {user}", f"GRANT {rights} ON {breakable_schema.name}.* TO {user}")
+    sink = for_rows(mysql.upsert(breakable_schema.server.url(breakable_schema.name, user=user), "t"), table=False)
+    sink.prepare(clock=CLOCK)
+    writer = sink.open(writer=WRITER, clock=CLOCK)
+    writer.publish(0, batches([(1, "a", False)], table=False))
+    writer.close()  # the next session has the setting
+    breakable_schema.execute(f"SET GLOBAL {name} = 1")
+    try:
+        with pytest.raises(Unavailable, match=r"(?i)read.only"):
+            writer.publish(1, batches([(2, "b", False)], table=False))
+    finally:
+        breakable_schema.execute("SET SESSION tx_read_only = 0", f"SET GLOBAL {name} = 0")
+    writer.publish(1, batches([(2, "b", False)], table=False))
+    writer.close()
+    assert sorted(breakable_schema.query("SELECT id FROM t")) == [(1,), (2,)]
+    breakable_schema.execute(f"DROP USER {user}")
+
+
+def test_a_user_of_mariadb_has_no_limits_of_time_for_an_epoch(schema):
+    """An epoch that takes longer would end in each attempt."""
+    user = f"ada_{schema.name}"
+    schema.execute(f"CREATE USER {user}", f"GRANT ALL ON {schema.name}.* TO {user}")
+    schema.execute(f"ALTER USER {user} WITH MAX_STATEMENT_TIME 60")
+    with closing(MysqlAddress.parse(schema.server.url(schema.name, user=user)).open()) as sql, sql.cursor() as cursor:
+        cursor.execute("SELECT @@max_statement_time, @@idle_transaction_timeout, @@idle_write_transaction_timeout")
+        assert [float(each) for each in cursor.fetchone()] == [0, 0, 0]
+    schema.execute(f"DROP USER {user}")
+
+
+@pytest.mark.parametrize("code", [1021, 1114])
+def test_a_mariadb_without_room_is_waited_for(code):
+    full = pymysql.err.OperationalError(code, "The table 't' is full")
+    assert isinstance(as_ours(full, "shop", epoch=1), Unavailable)

@@ -169,6 +169,21 @@ def test_the_row_that_is_refused_is_named(make):
     writer.close()
 
 
+def test_a_refused_epoch_may_be_there_in_part_and_the_error_says_so(node, make):
+    """An empty text cannot be the id of a document; the other rows are written."""
+    sink, read = make()
+    sink = sink.for_step(schema=pa.schema([("id", pa.string())]), key=("id",), is_table=True, sealed=frozenset())
+    sink.prepare(clock=CLOCK)
+    writer = sink.open(writer=WRITER, clock=CLOCK)
+    rows = pa.record_batch({"id": ["a", ""], "_time": [0, 0], "_deleted": [False, False]})
+    with pytest.raises(StoreRefused, match="may be written") as refused:
+        writer.publish(0, iter([rows]))
+    assert "Nothing of epoch" not in str(refused.value)
+    node.ask("POST", f"{sink.index}/_refresh")
+    assert [row["id"] for row in read()] == ["a"]
+    writer.close()
+
+
 def test_what_differs_is_found_and_repaired(node, make):
     sink, read = make()
     sink = for_rows(sink, table=True)
@@ -242,7 +257,7 @@ def test_an_address_shows_no_password_and_a_name_is_one_of_an_index(monkeypatch)
     monkeypatch.delenv("SEARCH_PASSWORD", raising=False)
     with pytest.raises(InvalidPlan, match="SEARCH_PASSWORD"):
         sink.address.open()
-    for name in ("Items", "_x", "", 3, "headrace_marks"):
+    for name in ("Items", "_x", "", 3, "headrace_marks", "a*", "a,b", "<a>", "a b", "a/b", "a#b", "a\n"):
         with pytest.raises(InvalidPlan, match="no name of an index"):
             search.opensearch("http://h:9200", name)
     with pytest.raises(InvalidPlan, match="cannot be a field"):

@@ -22,7 +22,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.time import ManualClock
 from headrace.connect import parquet
 from headrace.connect.parquet.manifest import Manifest
-from headrace.connect.store import StoreDiffers, WriterFenced
+from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
 from headrace.testing import Driver, check_sink
 
 BOTH = pytest.mark.parametrize("table", [False, True], ids=["stream", "table"])
@@ -202,3 +202,32 @@ def test_a_process_that_is_killed_leaves_each_epoch_once(tmp_path):
     assert ran.returncode == 0
     assert seen == expected(table=True)
     assert json.loads((tmp_path / "f/_headrace/manifest.json").read_text())["checksum"]
+
+
+def test_a_partition_may_have_any_bytes_and_a_column_any_name(tmp_path):
+    app, path = hr.App("shop"), tmp_path / "items"
+    app.stream("items", "raw binary, `__row` int").to(parquet.folder(path, partition_by="raw"))
+    values = [b"", b"\xff/", b"a", None]
+    with Driver(app) as driver:
+        driver.send("items", *({"raw": raw, "__row": at} for at, raw in enumerate(values)))
+        driver.run()
+    rows = duckdb.sql(parquet.sql(path)).fetchall()
+    assert sorted(rows, key=lambda row: row[1]) == [(raw, at) for at, raw in enumerate(values)]
+
+
+def test_what_no_folder_of_parquet_can_have_is_refused_with_the_plan(tmp_path):
+    app = hr.App("shop")
+    with pytest.raises(InvalidPlan, match="cannot be partitioned"):
+        app.stream("tagged", "tags array<string>").to(parquet.folder(tmp_path, partition_by="tags"))
+    with pytest.raises(InvalidPlan, match="cannot have a column"):
+        app.table("runs", "id int, _Run int", key="id").to(parquet.folder(tmp_path))
+
+
+def test_a_partition_whose_name_is_too_long_is_refused_at_once(tmp_path):
+    """Waiting would not mend it."""
+    app = hr.App("shop")
+    app.stream("items", "id int, city string").to(parquet.folder(tmp_path / "items", partition_by="city"))
+    with Driver(app) as driver:
+        driver.send("items", {"id": 1, "city": "x" * 300})
+        with pytest.raises(StoreRefused, match="too long"):
+            driver.run()

@@ -287,6 +287,35 @@ def test_tables_that_cannot_store_the_rows_are_refused_with_the_statement_that_m
         sink.prepare(clock=CLOCK)
 
 
+@pytest.mark.parametrize("kind", ["text COLLATE loose", "char(5)", "name"])
+def test_a_table_that_takes_different_keys_for_one_is_refused(database, kind):
+    """`a` would be written over `A`, `a` over `a` with a blank, and long names over others that begin so."""
+    database.execute(
+        "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+        f"CREATE TABLE t (k {kind} PRIMARY KEY, v int)",
+    )
+    app, rows = hr.App("shop"), [{"k": key, "v": 1} for key in ("a", "A", "a ", "x" * 80, "x" * 81)]
+    app.table("items", "k string, v int", key="k").to(postgres.upsert(database.url, "t"))
+    with pytest.raises(StoreDiffers, match="cannot store") as differs, Driver(app):
+        pass
+    change = str(differs.value).split("Hint: ")[1].split("; or")[0]
+    database.execute(change)
+    with Driver(app) as driver:
+        for each in rows:
+            driver.send("items", each)
+            driver.run()
+    assert sorted(key for (key,) in database.query("SELECT k FROM t")) == sorted(each["k"] for each in rows)
+
+
+def test_what_is_refused_before_an_epoch_is_not_called_one(database):
+    sink = for_rows(postgres.upsert(database.url, "t"), table=True)
+    sink.prepare(clock=CLOCK)
+    database.execute("DROP TABLE headrace.marks")
+    with pytest.raises(StoreRefused, match=r"refuses the app: .*marks") as refused:
+        sink.open(writer=WRITER, clock=CLOCK)
+    assert "epoch" not in str(refused.value)
+
+
 def test_a_lock_of_somebody_else_is_told_and_the_epoch_is_tried_again(database, monkeypatch):
     monkeypatch.setattr("headrace.connect.postgres.storing.writer.LONGEST_WAIT", "200ms")
     sink = for_rows(postgres.upsert(database.url, "t"), table=True)

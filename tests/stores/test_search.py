@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.base.time import ManualClock
-from headrace.connect.store import StoreDiffers, WriterFenced
+from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
 from headrace.testing import Driver, check_sink
 
 engine = pytest.importorskip("tantivy")
@@ -83,6 +83,13 @@ def test_other_columns_and_bad_names_are_refused(make):
         sink.for_step(schema=pa.schema([("a.b", pa.int64())]), **options)
 
 
+@pytest.mark.parametrize("name", ["_key", "_row", "_writer", "_score", "a\\b"])
+def test_a_column_is_not_called_as_what_an_index_has_of_its_own(make, name):
+    sink, _ = make()
+    with pytest.raises(InvalidPlan, match="cannot be a field"):
+        sink.for_step(schema=pa.schema([(name, pa.string())]), key=(name,), is_table=True, sealed=frozenset())
+
+
 def test_a_table_of_an_app_is_found_by_words_numbers_and_times(tmp_path):
     path = tmp_path / "index"
     app = hr.App("shop")
@@ -115,3 +122,30 @@ def test_a_table_of_an_app_is_found_by_words_numbers_and_times(tmp_path):
         assert found("boots") == [1]
     with pytest.raises(InvalidArgument, match="cannot be understood"):
         search.query(path, "title:(")
+
+
+def test_a_key_that_the_index_would_leave_out_is_refused(tmp_path):
+    """Its row would stay, next to the one that replaces it."""
+    app = hr.App("shop")
+    app.table("items", "name string, v int", key="name").to(search.tantivy(tmp_path / "index"))
+    with Driver(app) as driver:
+        for number in (1, 2):
+            driver.send("items", {"name": "a" * 65_530, "v": number})
+            driver.run()
+        assert [row["v"] for row in search.query(tmp_path / "index", "v:[0 TO 9]")] == [2]
+        driver.send("items", {"name": "b" * 65_531, "v": 1})
+        with pytest.raises(StoreRefused, match="the key bbb"):
+            driver.run()
+
+
+def test_an_instant_that_the_index_cannot_count_is_in_what_is_found(tmp_path):
+    """It is searched by the other columns."""
+    app, path = hr.App("shop"), tmp_path / "index"
+    app.table("items", "id int, until timestamp", key="id").to(search.tantivy(path))
+    instants = ["0001-01-01T00:00:00Z", "1677-09-22T00:00:00Z", "2262-04-11T00:00:00Z", "9999-12-31T23:59:59.999999Z"]
+    with Driver(app) as driver:
+        driver.send("items", *({"id": number, "until": each} for number, each in enumerate(instants)))
+        driver.run()
+    found = {row["id"]: row["until"] for row in search.query(path, "id:[0 TO 9]")}
+    assert [found[number][:10] for number in range(4)] == [each[:10] for each in instants]
+    assert {row["id"] for row in search.query(path, "until:[1600-01-01T00:00:00Z TO 2262-01-01T00:00:00Z]")} == {1}

@@ -24,7 +24,7 @@ from headrace.testing import Driver
 pytest.importorskip("pymysql")
 CLOCK = ManualClock()
 SECRET = "moneypenny"  # noqa: S105 -- of a user of this test
-SECONDS = 60
+SECONDS = 300
 EACH = pytest.mark.parametrize(
     "kind",
     [  # the fixture is chosen by the test: so is the group of tests that have its server alone

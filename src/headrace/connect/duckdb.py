@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from headrace.base.disk import says_full
 from headrace.base.errors import InvalidArgument
 from headrace.base.names import quote
 from headrace.base.outside import Unavailable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["DuckdbTable", "table"]
 
 MARKS = "_headrace_marks"
+_CHANGES, _GIVEN, _WANTED = "_headrace_changes", "_headrace_batch", "_headrace_wanted"
 _BATCH = 50_000
 _BUSY = ("could not set lock", "conflicting lock", "already open", "same database file with a different configuration")
 
@@ -51,7 +53,7 @@ def table(file: str | PathLike[str], name: str) -> DuckdbTable:
         InvalidArgument: the name is empty or reserved.
 
     """
-    if not name or name.startswith("_headrace_"):
+    if not name or name.lower().startswith("_headrace_"):
         raise InvalidArgument(f'"{name}" cannot be the name of a table of DuckDB', hint="Names _headrace_… are ours.")
     return DuckdbTable(path=str(Path(file)), table=name)
 
@@ -89,10 +91,10 @@ class DuckdbTable(StoreSink, SharedSink):
         del clock
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with opened(self.path) as sql:
-            sql.register("wanted", self.columns.empty_table())
-            sql.execute(f"CREATE TABLE IF NOT EXISTS {quote(self.table)} AS SELECT * FROM wanted").fetchall()
+            sql.register(_WANTED, self.columns.empty_table())
+            sql.execute(f"CREATE TABLE IF NOT EXISTS {quote(self.table)} AS SELECT * FROM {_WANTED}").fetchall()
             there = sql.execute(f"DESCRIBE {quote(self.table)}").fetchall()
-            wanted = sql.execute("DESCRIBE SELECT * FROM wanted").fetchall()
+            wanted = sql.execute(f"DESCRIBE SELECT * FROM {_WANTED}").fetchall()
         has, needs = ([(each[0], each[1]) for each in columns] for columns in (there, wanted))
         if has != needs:
             raise StoreDiffers(
@@ -170,9 +172,9 @@ class DuckdbWriter(SharedWriter):
                     self.fault("before_transaction_mark")
                     self._set_mark(sql, epoch)
                     self.fault("before_transaction_ends")
-                except duckdb.IOException:
-                    raise
                 except duckdb.Error as error:
+                    if _may_pass(error):
+                        raise
                     raise StoreRefused(self.path, _said(error), epoch=epoch) from error
         self.last = epoch
         self.fault("after_transaction")
@@ -182,19 +184,19 @@ class DuckdbWriter(SharedWriter):
         table = quote(sink.table)
         if not sink.is_table:
             for batch in batches:
-                sql.register("batch", batch)
-                sql.execute(f"INSERT INTO {table} SELECT {names} FROM batch").fetchall()
+                sql.register(_GIVEN, batch)
+                sql.execute(f"INSERT INTO {table} SELECT {names} FROM {_GIVEN}").fetchall()
             return
         sql.execute(
-            f"CREATE OR REPLACE TEMP TABLE changes AS SELECT *, false AS _deleted FROM {table} LIMIT 0"
+            f"CREATE OR REPLACE TEMP TABLE {_CHANGES} AS SELECT *, false AS _deleted FROM {table} LIMIT 0"
         ).fetchall()
         for batch in batches:
-            sql.register("batch", batch)
-            sql.execute(f"INSERT INTO changes SELECT {names}, _deleted FROM batch").fetchall()
+            sql.register(_GIVEN, batch)
+            sql.execute(f"INSERT INTO {_CHANGES} SELECT {names}, _deleted FROM {_GIVEN}").fetchall()
         self.fault("in_transaction")
-        same = " AND ".join(f"held.{quote(name)} IS NOT DISTINCT FROM changes.{quote(name)}" for name in sink.key)
-        sql.execute(f"DELETE FROM {table} AS held USING changes WHERE {same}").fetchall()
-        sql.execute(f"INSERT INTO {table} SELECT {names} FROM changes WHERE NOT _deleted").fetchall()
+        same = " AND ".join(f"held.{quote(name)} IS NOT DISTINCT FROM {_CHANGES}.{quote(name)}" for name in sink.key)
+        sql.execute(f"DELETE FROM {table} AS held USING {_CHANGES} WHERE {same}").fetchall()
+        sql.execute(f"INSERT INTO {table} SELECT {names} FROM {_CHANGES} WHERE NOT _deleted").fetchall()
 
     def _mark(self, sql: duckdb.DuckDBPyConnection) -> tuple[int, int] | None:
         found = sql.execute(f"SELECT epoch, generation FROM {MARKS} WHERE writer = ?", [self.writer]).fetchall()
@@ -229,10 +231,17 @@ def opened(path: str) -> Iterator[duckdb.DuckDBPyConnection]:
         sql.execute("BEGIN").fetchall()
         yield sql
         sql.execute("COMMIT").fetchall()
-    except duckdb.IOException as error:
+    except duckdb.Error as error:
+        if not _may_pass(error):
+            raise
         raise Unavailable(f"{path} cannot be written: {_said(error)}") from error
     finally:
         sql.close()
+
+
+def _may_pass(error: duckdb.Error) -> bool:
+    """Whether the disk has failed or is full, which DuckDB calls a failed transaction where it meets it at its end."""
+    return isinstance(error, duckdb.IOException) or says_full(error)
 
 
 def _said(error: duckdb.Error) -> str:

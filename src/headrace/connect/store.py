@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import pyarrow as pa
 
 from headrace.base.blame import OutsideError
-from headrace.base.errors import InvalidPlan
+from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.base.memory import task_memory
+from headrace.base.schema import type_name
 from headrace.connect.sink import Form, Guarantee, Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 NO_ROWS = pa.schema([])
 
@@ -25,14 +28,21 @@ class StoreDiffers(OutsideError):
 
 
 class StoreRefused(OutsideError):
-    """A store refuses an epoch's rows, and would refuse them again."""
+    """A store refuses an epoch's rows, and would refuse them again; `in_part`: it may have some of them.
+
+    An `epoch` below 0: it refuses what comes before the first one.
+    """
 
     condition = "STORE_REFUSED"
 
-    def __init__(self, where: str, why: str, *, epoch: int) -> None:
+    def __init__(self, where: str, why: str, *, epoch: int, in_part: bool = False) -> None:
+        if epoch < 0:  # it is not written to yet
+            super().__init__(f"{where} refuses the app: {why}", hint="Mend the store or its settings and start again.")
+            return
+        written = "Rows of it may be written, and will be again" if in_part else f"Nothing of epoch {epoch} was written"
         super().__init__(
             f"{where} refuses epoch {epoch}: {why}",
-            detail=f"Nothing of epoch {epoch} was written; its rows are staged under the app's storage.",
+            detail=f"{written}; its rows are staged under the app's storage.",
             hint="Mend the store or its settings and start again: the epoch is published first.",
         )
 
@@ -50,9 +60,49 @@ class WriterFenced(OutsideError):
         )
 
 
+@contextmanager
+def names_that_fit(where: str, *, epoch: int) -> Iterator[None]:
+    """Turn the error of a file's name that is too long, which no later attempt mends, into one of ours.
+
+    Raises:
+        StoreRefused: a value to partition by, as a part of a path, is too long for the file system.
+
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        why = f"a value to partition by is too long for the name of a folder: {error.filename or error}"
+        raise StoreRefused(where, why, epoch=epoch) from error
+
+
 def no_fault(point: str) -> None:
     """Do not crash."""
     del point
+
+
+def check_partitions(
+    where: str, schema: pa.Schema, partition_by: Sequence[str], *, refused: Callable[[pa.DataType], bool]
+) -> None:
+    """Refuse columns to partition by that a step does not have, or whose type a store cannot partition by.
+
+    Raises:
+        InvalidPlan: there is such a column.
+
+    """
+    for each in partition_by:
+        if each not in schema.names:
+            raise InvalidPlan(
+                f'{where} is to be partitioned by "{each}", which the step does not have',
+                hint=did_you_mean(each, schema.names),
+            )
+        kind = schema.field(each).type
+        if pa.types.is_nested(kind) or refused(kind):
+            raise InvalidPlan(
+                f'{where} cannot be partitioned by "{each}", which is {type_name(kind)}',
+                hint="Make a text or a number of it: .with_columns(…).",
+            )
 
 
 def database_options(spill: str) -> dict[str, str | bool | int | float | list[str]]:

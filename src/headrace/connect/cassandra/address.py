@@ -45,6 +45,9 @@ class CassandraAddress:
             raise InvalidPlan(
                 "this is no address of a keyspace of Cassandra", hint='For example "cassandra://db.example.org/shop".'
             )
+        port = CassandraAddress(text).hosts[1]
+        if port and not port.isdecimal():
+            raise InvalidPlan(f'"{port}" is no port', hint='For example "cassandra://db.example.org:9042/shop".')
         return CassandraAddress(text)
 
     @property
@@ -58,6 +61,13 @@ class CassandraAddress:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{self.keyspace}"
 
+    @property
+    def hosts(self) -> tuple[str, str]:
+        """The hosts, separated by commas, and the port, empty where none is given."""
+        hosts = urlsplit(self.url).netloc.rpartition("@")[2]
+        name, _, port = hosts.partition(":") if hosts.count(":") == 1 else (hosts, "", "")
+        return name, port
+
     def cluster(self) -> Cluster:
         """Return a client of the cluster, which is not connected yet.
 
@@ -66,14 +76,14 @@ class CassandraAddress:
 
         """
         parts = urlsplit(self.url)
-        login, _, hosts = parts.netloc.rpartition("@")
+        login = parts.netloc.rpartition("@")[0]
         user, _, password = (unquote(part) for part in login.partition(":"))
         if password.startswith(_FROM_ENVIRONMENT):
             name = password.removeprefix(_FROM_ENVIRONMENT)
             if name not in os.environ:
                 raise InvalidPlan(f"the password of {self.place} is to be that of ${name}, which is not set")
             password = os.environ[name]
-        hosts, _, port = hosts.partition(":") if hosts.count(":") == 1 else (hosts, "", "")
+        hosts, port = self.hosts
         profile = ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy()),
             consistency_level=cassandra.ConsistencyLevel.LOCAL_QUORUM,

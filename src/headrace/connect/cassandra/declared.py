@@ -6,6 +6,7 @@ the app still sends comes too late, since its timestamps are older than those of
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from headrace.connect.sink import Difference
 
 MARKS = "headrace_marks"
+_NAME = re.compile(r"[A-Za-z0-9_]{1,222}")
 CONCURRENT = 100
 """So many statements are on their way at once."""
 _AT_ONCE = 5_000
 _TRIES = 10
+_IS_THERE = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
 _REFUSALS = (cassandra.InvalidRequest, TypeError, ValueError, OverflowError)
 
 
@@ -51,7 +54,12 @@ def table(address: str, name: str, *, partition_by: str | Sequence[str] = ()) ->
         partition_by: the columns of the key by which rows are spread over nodes, the others order a partition; all of
             the key where there are none.
 
+    Raises:
+        InvalidPlan: the address is none, or the name is none of a table.
+
     """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == MARKS:
+        raise InvalidPlan(f"{name!r} is no name of a table", hint="It has letters of ASCII, digits and _, 1 to 222.")
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     return CassandraTable(address=CassandraAddress.parse(address), table=name, partition_by=columns)
 
@@ -148,6 +156,7 @@ class CassandraTable(StoreSink):
                 f"CREATE TABLE IF NOT EXISTS {MARKS} (name text, writer text, base bigint, written bigint, "
                 "epoch bigint, PRIMARY KEY (name, writer))"
             )
+            self._take_back_marks(session)
             session.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(self.table)} ({columns}, PRIMARY KEY ({primary}))")
             keyspace = self.address.keyspace
             session.cluster.refresh_table_metadata(keyspace, self.table)
@@ -162,6 +171,16 @@ class CassandraTable(StoreSink):
                 f"the step has {_told(wanted)} with the key {', '.join([*self.partition, *rest])}.",
                 hint="ALTER TABLE … ADD a column that is missing, or write to another table: it is filled.",
             )
+
+    def _take_back_marks(self, session: Any) -> None:
+        """Where the table is gone, say so in the marks of all that wrote to it, before it is created anew."""
+        look = session.prepare(f"SELECT writer, epoch FROM {MARKS} WHERE name = ?")
+        look.consistency_level = cassandra.ConsistencyLevel.LOCAL_SERIAL
+        marks = [row for row in session.execute(look, [self.table]) if row.epoch >= 0]
+        if marks and session.execute(_IS_THERE, [self.address.keyspace, self.table]).one() is None:
+            take_back = session.prepare(f"UPDATE {MARKS} SET epoch = -1 WHERE name = ? AND writer = ? IF epoch = ?")
+            for each in marks:
+                session.execute(take_back, [self.table, each.writer, each.epoch])
 
     def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
         """Return how the table differs from what it should have, and with `repair` bring it level.
@@ -308,7 +327,8 @@ class TableWriter(SinkWriter):
         keys = list(zip(*(columns[place] for place in places), strict=True))
         for key in keys if any(rows.column(place).null_count for place in places) else ():
             if None in key:
-                raise StoreRefused(self.sink.where, f"a primary key has no nulls, and a row has {key}", epoch=epoch)
+                why = f"a primary key has no nulls, and a row has {key}"
+                raise StoreRefused(self.sink.where, why, epoch=epoch, in_part=True)
         statements = (
             (self._delete, (at, *key)) if gone else (self._put, (*row, at))
             for row, key, gone in zip(zip(*columns, strict=True), keys, deleted, strict=True)
@@ -318,7 +338,8 @@ class TableWriter(SinkWriter):
             results = execute_concurrent(self._session, part, concurrency=CONCURRENT, raise_on_first_error=False)
             for number, (succeeded, result) in enumerate(results):
                 if not succeeded and isinstance(result, _REFUSALS):
-                    raise StoreRefused(self.sink.where, f"{result} (key: {keys[done + number]})", epoch=epoch)
+                    why = f"{result} (key: {keys[done + number]})"
+                    raise StoreRefused(self.sink.where, why, epoch=epoch, in_part=True)
                 if not succeeded:
                     raise result
             done += len(part)

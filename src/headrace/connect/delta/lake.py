@@ -6,6 +6,7 @@ processes that write an epoch, one has it refused, looks again, and finds it the
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -14,12 +15,13 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import exceptions as failed
 
-from headrace.base.errors import InvalidPlan, did_you_mean
-from headrace.base.outside import Unavailable
+from headrace.base.disk import says_full
+from headrace.base.errors import InvalidPlan
+from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.schema import to_ddl
 from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink
+from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, check_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 MOST_FILES = 64
 """So many files are added before small ones are compacted."""
 _BUSY = failed.CommitFailedError
+_NOT_TO_SHOW = re.compile(r"\x1b\[\d+m|\n +0: .*|\nPreview of invalid data.*", re.DOTALL)
+"""Colours, a trace, and rows, which may have private values."""
 
 
 def table(
@@ -80,13 +84,15 @@ class DeltaLake(StoreSink):
         """Return the sink for the rows of a step.
 
         Raises:
-            InvalidPlan: it has no such column to partition by.
+            InvalidPlan: it has no such column to partition by, one of a type that has no text, or no other column.
 
         """
-        for each in self.partition_by:
-            if each not in schema.names:
-                raise InvalidPlan(f'{self.where} is to be partitioned by "{each}", which the step does not have',
-                                  hint=did_you_mean(each, schema.names))  # fmt: skip
+        check_partitions(self.where, schema, self.partition_by, refused=pa.types.is_binary)
+        if schema.names and set(self.partition_by) >= set(schema.names):
+            raise InvalidPlan(
+                f"{self.where} is to be partitioned by all columns of the step",
+                hint="Leave one out: files of Delta Lake have the other columns.",
+            )
         return super().for_step(schema=schema, key=key, is_table=is_table, sealed=sealed)
 
     def prepare(self, *, clock: Clock) -> None:
@@ -94,6 +100,7 @@ class DeltaLake(StoreSink):
 
         Raises:
             StoreDiffers: it has other columns.
+            StoreRefused: there can be no table at this address, or with these options.
             Unavailable: its storage does not answer.
 
         """
@@ -103,7 +110,9 @@ class DeltaLake(StoreSink):
             if not DeltaTable.is_deltatable(self.path, storage_options=options):
                 columns = list(self.partition_by)
                 DeltaTable.create(self.path, self.columns, partition_by=columns, storage_options=options, mode="ignore")
-            has = to_ddl(pa.schema(self.opened().schema().to_arrow()))
+            lake = self.opened()
+            self.check_changes(lake)
+            has = to_ddl(pa.schema(lake.schema().to_arrow()))
         if has.replace(" not null", "") != to_ddl(self.columns).replace(" not null", ""):
             raise StoreDiffers(
                 f"{self.where} has other columns than the step",
@@ -111,22 +120,36 @@ class DeltaLake(StoreSink):
                 hint="Change it with ALTER TABLE in Spark, or write to another table, which is filled.",
             )
 
+    def check_changes(self, lake: DeltaTable) -> None:
+        """Check that rows may be replaced, if the step is a table; it raises `StoreDiffers`."""
+        if self.is_table and lake.metadata().configuration.get("delta.appendOnly") == "true":
+            raise StoreDiffers(
+                f"{self.where} is append-only, and the rows of a table change",
+                hint="ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly'); or write to another table.",
+            )
+
     def opened(self) -> DeltaTable:
         """Return the table at its last version."""
         return DeltaTable(self.path, storage_options=dict(self.options))
 
     @contextmanager
-    def failures(self) -> Iterator[None]:
-        """Turn errors of the library that may pass into ours.
+    def failures(self, epoch: int = -1) -> Iterator[None]:
+        """Turn errors of the library into ours.
 
         Raises:
             Unavailable: its storage does not answer, or somebody else has just written a version.
+            OutputLost: the table was there, and is gone.
+            StoreRefused: the library cannot read or write such a table.
 
         """
         try:
             yield
-        except (_BUSY, OSError) as error:
-            raise Unavailable(f"{self.where} cannot be written now: {error}") from error
+        except (failed.DeltaError, OSError) as error:
+            if isinstance(error, (_BUSY, OSError)) or says_full(error):
+                raise Unavailable(f"{self.where} cannot be written now: {_said(error)}") from error
+            if epoch >= 0 and isinstance(error, failed.TableNotFoundError):
+                raise OutputLost(f"{self.where} is gone") from error
+            raise StoreRefused(self.where, _said(error), epoch=epoch) from error
 
     def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
         """Return how the table differs from what it should have, and with `repair` bring it level, in one version.
@@ -172,21 +195,19 @@ class LakeWriter(SinkWriter):
         Raises:
             Unavailable: its storage does not answer, or somebody else has just written a version.
             StoreRefused: the table refuses the rows.
+            StoreDiffers: somebody has made it append-only.
+            OutputLost: it is gone.
 
         """
         fault = self.sink.fault
         fault("before_transaction")
         changes = pa.Table.from_batches(rows)
         fault("in_transaction")
-        with self.sink.failures():
+        with self.sink.failures(epoch):
             lake = self.sink.opened()
             if epoch > self._last(lake):
-                try:
-                    self._write(lake, epoch, changes)
-                except _BUSY:
-                    raise
-                except failed.DeltaError as error:
-                    raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
+                self.sink.check_changes(lake)
+                self._write(lake, epoch, changes)
         self.last = epoch
         fault("after_transaction")
         self._compact()
@@ -229,3 +250,7 @@ class LakeWriter(SinkWriter):
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
+
+
+def _said(error: Exception) -> str:
+    return _NOT_TO_SHOW.sub("", str(error)).strip()

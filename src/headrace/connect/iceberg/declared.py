@@ -14,17 +14,20 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from sqlalchemy import exc as database
 
-from headrace.base.errors import InvalidPlan, did_you_mean
+from headrace.base.broker_errors import LoginRefused
+from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.schema import to_ddl
 from headrace.connect.comparing import compare_rows
 from headrace.connect.iceberg.files import batches_of, changed_files
 from headrace.connect.iceberg.snapshots import commit_epoch, last_epoch
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink
+from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, check_partitions, names_that_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pyiceberg.table import Table
 
     from headrace.base.time import Clock
     from headrace.connect.sink import Difference
@@ -37,7 +40,18 @@ _NOW_AND_THEN = (
     failed.CommitStateUnknownException,  # whether the epoch is there, the next attempt looks
     failed.ServerError,
     failed.ServiceUnavailableError,
+    failed.TooManyRequestsError,
+    failed.AuthorizationExpiredError,
     failed.ValidationException,  # a file that this snapshot replaces is gone: somebody else was quicker
+)
+_NO_LOGIN = (failed.UnauthorizedError, failed.ForbiddenError, failed.OAuthError)
+_REFUSED = (
+    database.SQLAlchemyError,
+    failed.RESTError,
+    failed.NoSuchNamespaceError,
+    failed.NotInstalledError,
+    failed.ValidationError,
+    ValueError,  # also properties of the catalog, and metadata that cannot be read
 )
 
 
@@ -87,13 +101,10 @@ class IcebergTable(StoreSink):
         """Return the sink for the rows of a step.
 
         Raises:
-            InvalidPlan: it has no such column to partition by, or one whose name has a dot, or a key that is nested.
+            InvalidPlan: it has no such column to partition by, a nested one or a float; or a column's name has a dot.
 
         """
-        for each in self.partition_by:
-            if each not in schema.names:
-                raise InvalidPlan(f'{self.where} is to be partitioned by "{each}", which the step does not have',
-                                  hint=did_you_mean(each, schema.names))  # fmt: skip
+        check_partitions(self.where, schema, self.partition_by, refused=pa.types.is_floating)
         for each in schema.names:
             if "." in each:  # it would be the field of a struct
                 raise InvalidPlan(f'{self.where} cannot have a column "{each}"', hint="Rename it: .rename(…).")
@@ -104,7 +115,9 @@ class IcebergTable(StoreSink):
 
         Raises:
             StoreDiffers: it has other columns.
-            Unavailable: its catalog does not answer.
+            StoreRefused: there is no such catalog, or it refuses the table.
+            LoginRefused: it refuses the credentials.
+            Unavailable: it does not answer.
 
         """
         del clock
@@ -116,7 +129,11 @@ class IcebergTable(StoreSink):
                         with fresh.update_spec() as spec:
                             for each in self.partition_by:
                                 spec.add_identity(each)
-            has = schema_to_pyarrow(catalog.load_table(self.table).schema(), include_field_ids=False)
+            self.check_columns(catalog.load_table(self.table))
+
+    def check_columns(self, table: Table) -> None:
+        """Check that the table has the columns of the step; it raises `StoreDiffers`."""
+        has = schema_to_pyarrow(table.schema(), include_field_ids=False)
         if to_ddl(plain(has)) != to_ddl(plain(self.columns)):
             raise StoreDiffers(
                 f"{self.where} has other columns than the step",
@@ -135,21 +152,29 @@ class IcebergTable(StoreSink):
             opened.close()
 
     @contextmanager
-    def failures(self) -> Iterator[None]:
+    def failures(self, epoch: int = -1) -> Iterator[None]:
         """Turn errors of the library into ours.
 
         Raises:
             Unavailable: catalog or storage do not answer, or somebody else has just written a snapshot.
             OutputLost: the table was dropped.
+            LoginRefused: the catalog refuses the credentials.
+            StoreRefused: the catalog, or the library, refuses anything else.
 
         """
         try:
             yield
         except _NOW_AND_THEN as error:
-            why = str(error.orig) if isinstance(error, database.DBAPIError) else str(error)
-            raise Unavailable(f"{self.where} cannot be used now: {type(error).__name__}: {why}") from None
+            raise Unavailable(f"{self.where} cannot be used now: {type(error).__name__}: {_said(error)}") from None
         except failed.NoSuchTableError:
             raise OutputLost(f"{self.where} was dropped") from None
+        except _NO_LOGIN as error:
+            raise LoginRefused(
+                f"{self.where}: the catalog refuses the login: {_said(error)}",
+                hint="Correct its properties: credential, token.",
+            ) from None
+        except _REFUSED as error:
+            raise StoreRefused(self.where, f"{type(error).__name__}: {_said(error)}", epoch=epoch) from None
 
     def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
         """Return how the table differs from what it should have, and with `repair` bring it level, in one snapshot.
@@ -192,17 +217,20 @@ class TableWriter(SinkWriter):
         Raises:
             Unavailable: catalog or storage do not answer, or somebody else has just written a snapshot.
             StoreRefused: the table refuses the rows.
+            StoreDiffers: somebody has changed its columns.
             OutputLost: it was dropped.
 
         """
         fault = self.sink.fault
         fault("before_snapshot")
         changes = pa.Table.from_batches(rows)
-        with self.sink.failures():
+        with self.sink.failures(epoch):
             table = self._catalog.load_table(self.sink.table)
             if epoch > last_epoch(table, self.writer):
+                self.sink.check_columns(table)
                 try:
-                    change = changed_files(table, changes, self.sink.key if self.sink.is_table else None)
+                    with names_that_fit(self.sink.where, epoch=epoch):
+                        change = changed_files(table, changes, self.sink.key if self.sink.is_table else None)
                 except (ValueError, NotImplementedError, pa.ArrowException) as error:
                     raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
                 fault("files_written")
@@ -234,6 +262,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, _plain(each.type)) for each in kind])
     return kind
+
+
+def _said(error: Exception) -> str:
+    return str(error.orig if isinstance(error, database.DBAPIError) else error)
 
 
 def _resolved(value: str) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote as escaped
 
 import duckdb
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.base.disk import make_folder, sync_folder
@@ -84,16 +84,17 @@ def by_partition(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, 
     if not columns:
         yield "", rows
         return
-    at = rows.append_column("__row", pc.subtract(pc.cumulative_sum(pa.repeat(1, rows.num_rows)), 1))
-    groups = at.group_by(list(columns), use_threads=False).aggregate([("__row", "list")])
+    names = [str(number) for number in range(len(columns))]
+    at = pa.table([*(rows.column(name) for name in columns), np.arange(rows.num_rows)], [*names, "row"])
+    groups = at.group_by(names, use_threads=False).aggregate([("row", "list")])
     for number in range(groups.num_rows):
-        values = [groups.column(name)[number] for name in columns]
+        values = [groups.column(name)[number] for name in names]
         path = "/".join(f"{escaped(n)}={_text(value)}" for n, value in zip(columns, values, strict=True))
-        yield path, rows.take(groups.column("__row_list")[number].values)
+        yield path, rows.take(groups.column("row_list")[number].values)
 
 
 def _text(value: pa.Scalar) -> str:
-    text = value.cast(pa.string()).as_py()
+    text = value.as_py() if pa.types.is_binary(value.type) else value.cast(pa.string()).as_py()
     return NULL_PARTITION if text is None else escaped(text, safe="")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import duckdb
 import pyarrow as pa
 
-from headrace.base.errors import InvalidArgument, InvalidPlan, did_you_mean
+from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.schema import parse, to_ddl
 from headrace.base.time import duration
 from headrace.connect.comparing import compare_rows
@@ -20,7 +20,15 @@ from headrace.connect.parquet.gathering import gather, remove_replaced
 from headrace.connect.parquet.manifest import FILES, DataFile, Manifest, alone
 from headrace.connect.parquet.reading import sql
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreDiffers, StoreSink, WriterFenced, database_options, together
+from headrace.connect.store import (
+    StoreDiffers,
+    StoreSink,
+    WriterFenced,
+    check_partitions,
+    database_options,
+    names_that_fit,
+    together,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,19 +99,24 @@ class ParquetFolder(StoreSink):
         """Return the sink for the rows of a step.
 
         Raises:
-            InvalidPlan: it has no such column to partition by, or one that is not of the table's key.
+            InvalidPlan: it has no such column to partition by, or one that is nested or not of the table's key; or a
+                column has a name that files have.
 
         """
         found = super().for_step(schema=schema, key=key, is_table=is_table, sealed=sealed)
+        check_partitions(self.where, schema, self.partition_by, refused=lambda _: False)
         for column in self.partition_by:
-            if column not in schema.names:
-                raise InvalidPlan(f'{self.where} is to be partitioned by "{column}", which the step does not have',
-                                  hint=did_you_mean(column, schema.names))  # fmt: skip
             if is_table and column not in found.key:
                 raise InvalidPlan(
                     f'{self.where} is to be partitioned by "{column}", which is not of the table\'s key',
                     detail="A row whose value changes would be in two partitions.",
                     hint=f"The key is {', '.join(found.key)}.",
+                )
+        for column in schema.names if is_table else ():
+            if column.lower() == RUN:
+                raise InvalidPlan(
+                    f'{self.where} cannot have a column "{column}": its files have one of their own',
+                    hint=f'It numbers the changes of a key. Rename yours: .rename(run="{column}").',
                 )
         return found
 
@@ -203,6 +216,7 @@ class FolderWriter(SinkWriter):
 
         Raises:
             WriterFenced: a newer writer has taken over.
+            StoreRefused: a value to partition by is too long for a folder's name.
             Unavailable: another process changes the folder at the moment.
             OSError: the disk refuses.
 
@@ -237,7 +251,8 @@ class FolderWriter(SinkWriter):
                 for partition, some in by_partition(table, self.sink.partition_by):
                     if partition not in out:
                         out[partition] = self._rolling(epoch, run, partition, schema, count=len(out))
-                    out[partition].write(some)
+                    with names_that_fit(self.sink.where, epoch=epoch):
+                        out[partition].write(some)
             self.sink.fault("in_files")
         except BaseException:
             for each in out.values():

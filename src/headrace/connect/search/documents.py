@@ -17,6 +17,8 @@ KEY, ROW, WRITER = "_key", "_row", "_writer"
 """Fields of a document besides its columns: the row's key as text, the row as JSON; of a mark, its writer."""
 Kind = Literal["text", "integer", "float", "boolean", "date"]
 _NOTHING = pa.scalar("")
+_LAST_MICROS = (1 << 63) // 1000
+"""The index counts nanoseconds, in 64 bits."""
 
 
 def kind_of(kind: pa.DataType) -> Kind | None:
@@ -33,7 +35,10 @@ def kind_of(kind: pa.DataType) -> Kind | None:
 
 
 def documents(rows: pa.RecordBatch, *, columns: pa.Schema, key: Sequence[str]) -> pa.Array:
-    """Return each row as a document; columns without a value, and numbers that are not finite, are not in it."""
+    """Return each row as a document; values that a field cannot have are in the row alone.
+
+    These are nulls, numbers that are not finite, and instants that are not between 1677 and 2262.
+    """
     parts: list[pa.Array | pa.Scalar] = [
         pa.scalar(f'{{"{ROW}":'),
         json_of(encode(rows.select(columns.names))),
@@ -46,6 +51,10 @@ def documents(rows: pa.RecordBatch, *, columns: pa.Schema, key: Sequence[str]) -
             there = values.is_valid()
             if pa.types.is_floating(field.type):
                 there = pc.and_(there, pc.fill_null(pc.is_finite(values), False))  # noqa: FBT003 -- a value
+            elif pa.types.is_timestamp(field.type):
+                micros = values.cast(pa.int64())
+                in_time = pc.and_(pc.greater(micros, -_LAST_MICROS), pc.less(micros, _LAST_MICROS))
+                there = pc.and_(there, pc.fill_null(in_time, False))  # noqa: FBT003 -- a value
             if pa.types.is_list(field.type):  # a null among texts is none
                 values = _without_nulls(values)
             text = pc.binary_join_element_wise(pa.scalar(f',"{field.name}":'), json_of(values), _NOTHING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
@@ -41,6 +42,8 @@ _CONFLICT = 409
 _LATER = frozenset({429, 503})
 _DELETES_KEPT = "1h"
 """So long the server knows the version of a deleted document, by which it drops a late write of it."""
+_NAME = re.compile(r'[^-_+.\s"#*,/:<>?\\|][^\s"#*,/:<>?\\|]*')
+"""A name of one index: others are patterns of several (`a*`, `a,b`), dates (`<a-{now/d}>`), or are refused."""
 _NOTHING = pa.scalar("")
 
 
@@ -60,8 +63,11 @@ def opensearch(url: str, index: str) -> OpenSearchIndex:
         InvalidPlan: the address is none, or the name is none of an index.
 
     """
-    if not isinstance(index, str) or not index or index != index.lower() or index[0] in "_-+." or index == MARKS:
-        raise InvalidPlan(f"{index!r} is no name of an index", hint="It has small letters, and begins with one.")
+    if not isinstance(index, str) or not _NAME.fullmatch(index) or index != index.lower() or index == MARKS:
+        raise InvalidPlan(
+            f"{index!r} is no name of an index",
+            hint='It has small letters, and begins with one; it has no blank, and none of " # * , / : < > ? \\ |.',
+        )
     return OpenSearchIndex(address=ClusterAddress.parse(url), index=index)
 
 
@@ -261,7 +267,8 @@ class OpenSearchWriter(SinkWriter):
             said = f"{error.get('reason')}: {(error.get('caused_by') or {}).get('reason', '')}".rstrip(": ")
             if status in _LATER:
                 raise Unavailable(f"{self.sink.where} has too much to do: {said}")
-            raise StoreRefused(self.sink.where, f"the row with the key {done['_id']}: {said}", epoch=epoch)
+            why = f"the row with the key {done['_id']}: {said}"
+            raise StoreRefused(self.sink.where, why, epoch=epoch, in_part=True)
 
     def _check_there(self, epoch: int) -> None:
         if self._uuid(epoch) != self._identity:
@@ -277,7 +284,7 @@ class OpenSearchWriter(SinkWriter):
         except Refused as error:
             if "index_not_found" in str(error):
                 return None
-            raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
+            raise StoreRefused(self.sink.where, str(error), epoch=epoch, in_part=True) from error
 
     def _take_over(self, clock: Clock) -> tuple[int, int]:
         """Return a version that is greater than all that were written to the index, and the last epoch.

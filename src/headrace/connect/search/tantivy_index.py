@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import tantivy as engine
 
+from headrace.base.disk import says_full
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.base.schema import to_ddl
@@ -34,6 +35,9 @@ COLUMNS = "columns"
 MARK = "%mark"
 """The key of such documents, which no row has: a `%` of a row's key is `%25`."""
 _ROWS = 8_192
+_OURS = frozenset({KEY, ROW, WRITER, "_score"})
+_LONGEST_KEY = 65_530
+"""Bytes; tantivy leaves longer ones out of the index, so that their rows would never be replaced."""
 
 
 def tantivy(path: str | PathLike[str], *, memory_bytes: int = 128 << 20) -> SearchIndex:
@@ -112,7 +116,7 @@ class SearchIndex(StoreSink):
 
         """
         for each in schema.names:
-            if not engine.SchemaBuilder.is_valid_field_name(each) or '"' in each or "." in each:
+            if not engine.SchemaBuilder.is_valid_field_name(each) or {*each} & {*'".\\'} or each in _OURS:
                 raise InvalidPlan(f'"{each}" cannot be a field of {self.where}', hint="Rename the column with .select.")
         return super().for_step(schema=schema, key=key, is_table=is_table, sealed=sealed)
 
@@ -226,6 +230,8 @@ class IndexWriter(SinkWriter):
                         self._write(changes, each)
                         self.sink.fault("in_transaction")
                 except ValueError as error:
+                    if says_full(error):
+                        raise
                     raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
                 self._set_mark(changes, epoch)
                 self.sink.fault("before_transaction_ends")
@@ -241,6 +247,9 @@ class IndexWriter(SinkWriter):
                     changes.add_json(text)
                 continue
             keys = entry_keys(batch, self.sink.key).to_pylist()
+            for key in keys:
+                if len(key.encode()) > _LONGEST_KEY:
+                    raise ValueError(f"the key {key[:60]}… has more than {_LONGEST_KEY:,} bytes")
             for key, text, deleted in zip(keys, texts, batch.column("_deleted").to_pylist(), strict=True):
                 changes.delete_documents_by_term(KEY, key)
                 if not deleted:
@@ -258,14 +267,26 @@ def committing(index: engine.Index, sink: SearchIndex) -> Iterator[engine.IndexW
     """Be the only one that writes to an index; commit if the block ends well, else change nothing.
 
     Raises:
-        Unavailable: another process writes to it.
+        Unavailable: another process writes to it, or the disk is full.
 
     """
+    try:
+        with _alone(index, sink) as writer:
+            yield writer
+    except ValueError as error:
+        if not says_full(error):
+            raise
+        raise Unavailable(f"{sink.where} cannot be written now: {error}") from error
+
+
+@contextmanager
+def _alone(index: engine.Index, sink: SearchIndex) -> Iterator[engine.IndexWriter]:
     try:
         writer = index.writer(heap_size=sink.memory_bytes, num_threads=1)
     except ValueError as error:
         raise Unavailable(f"{sink.where} cannot be written now: {error}") from error
     try:
+        writer.garbage_collect_files()  # a commit that was cut short leaves some whose names the next one needs
         index.reload()
         try:
             yield writer

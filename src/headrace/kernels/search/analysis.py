@@ -20,7 +20,8 @@ def terms_sql(text: str) -> str:
 
     Case is folded by upper case and then lower case, letter by letter: so the sigmas are one letter.
     """
-    composed = f"CASE WHEN strlen({text}) = length({text}) THEN {text} ELSE nfc_normalize({text}) END"
+    whole = f"replace({text}, chr(0), ' ')"  # NFC ends a text at NUL, which is in no word
+    composed = f"CASE WHEN strlen({text}) = length({text}) THEN {text} ELSE nfc_normalize({whole}) END"
     return f"regexp_extract_all(lower(upper({composed})), '{WORD}')"
 
 
