@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,7 +123,7 @@ class AvroFormat(RegisteredFormat):
     def _part(self, records: framing.Records, written: Parsed, schema: pa.Schema, verdicts: Verdicts) -> Part:
         from headrace.connect.formats.avro_schema import Mismatch, NotFlat
 
-        aliases, defaults = self._reader()
+        aliases, defaults = _of_reader(self.schema)
         present = {each["name"] for each in written.schema["fields"]}
         try:
             if not has_compiler():
@@ -135,23 +136,36 @@ class AvroFormat(RegisteredFormat):
             columns, bad, reasons = _one_by_one(records, written, schema, aliases)
         for at, field in enumerate(schema):
             if field.name in defaults and not present & {field.name, *aliases.get(field.name, ())}:
-                value = converter(field.type)(defaults[field.name])
+                try:
+                    value = converter(field.type)(defaults[field.name])
+                except BadValue as error:
+                    reasons = dict.fromkeys(range(len(records.rows)), f"the default of {error.reason(field.name)}")
+                    continue
                 columns[at] = pa.array([value], field.type).take(pa.array(np.zeros(len(records.rows), np.int64)))
         verdicts.refuse_each({int(records.rows[row]): reason for row, reason in reasons.items()})
         verdicts.refuse_each(dict.fromkeys(records.rows[bad].tolist(), NO_RECORD))
         return Part(columns, records.rows)
 
-    def _reader(self) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Any]]:
-        """Return the other names and the defaults of fields, by the schema with which records are read."""
-        from headrace.connect.formats.avro_schema import parsed
-        from headrace.connect.formats.json_values import parsed as as_json
 
-        if self.schema is None:
-            return {}, {}
-        fields = parsed(self.schema).schema["fields"]
-        aliases = {each["name"]: each["aliases"] for each in fields if each.get("aliases")}
-        defaults = {each["name"]: as_json(json.dumps(each["default"])) for each in fields if "default" in each}
-        return aliases, defaults
+@lru_cache(maxsize=64)
+def _of_reader(schema: str | None) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Any]]:
+    """Return the other names and the defaults of fields, by the schema with which records are read."""
+    from headrace.connect.formats import avro_values
+    from headrace.connect.formats.avro_schema import parsed
+
+    if schema is None:
+        return {}, {}
+    reader = parsed(schema)
+    fields = reader.schema["fields"]
+    aliases = {each["name"]: each["aliases"] for each in fields if each.get("aliases")}
+    defaults = {
+        each["name"]: avro_values.model(reader, each["type"])(
+            avro_values.default(reader, each["type"], each["default"])
+        )
+        for each in fields
+        if "default" in each
+    }
+    return aliases, defaults
 
 
 def _compiled(
@@ -238,4 +252,8 @@ def avro(
             raise InvalidPlan("schema= is no schema of Avro", detail=str(error)) from error
         if not isinstance(found, dict) or found["type"] != "record":
             raise InvalidPlan("schema= is not the schema of a record", hint='It has "type": "record" and "fields".')
+        try:
+            _of_reader(text)
+        except UnicodeEncodeError as error:
+            raise InvalidPlan("schema= has a default of bytes with letters beyond 255", detail=str(error)) from error
     return AvroFormat(registry=registry_of(registry), schema=text, subject=subject)

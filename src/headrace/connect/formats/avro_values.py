@@ -16,13 +16,22 @@ from headrace.connect.formats.json_text import plain
 from headrace.connect.formats.json_values import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.connect.formats.avro_schema import Parsed
 
     Model = Callable[[Any], Any]
 
 _WIDE = Context(prec=1_000)  # Python's own rounds to 28 digits
+_READ_AS = {
+    "boolean": bool,
+    **dict.fromkeys(("int", "long"), int),
+    **dict.fromkeys(("float", "double"), float),
+    **dict.fromkeys(("bytes", "fixed"), bytes),
+    **dict.fromkeys(("string", "enum"), str),
+    "array": list,
+    "map": dict,
+}
 MICROS = {"millis": 1_000, "micros": 1, "nanos": 0}
 
 
@@ -63,7 +72,7 @@ def model(written: Parsed, kind: Any) -> Model:
     kind = written.of(kind)
     if isinstance(kind, list):
         branches = [each for each in kind if written.of(each) != {"type": "null"}]
-        inner = model(written, branches[0]) if len(branches) == 1 else _plain
+        inner = model(written, branches[0]) if len(branches) == 1 else _of_branches(written, branches)
         return lambda value: None if value is None else inner(value)
     name, logical = kind["type"], kind.get("logicalType")
     if name in ("record", "error"):
@@ -92,6 +101,42 @@ def model(written: Parsed, kind: Any) -> Model:
         factor = MICROS.get(logical.rpartition("-")[2], 1)
         return lambda value: time_text(value * factor if factor else value // 1_000, zone)
     return _plain
+
+
+def _of_branches(written: Parsed, branches: Sequence[Any]) -> Model:
+    """Return a function that tells by a value which branch of a union it is of; what several may have stays plain."""
+    models = [(written.of(each), model(written, each)) for each in branches]
+
+    def convert(value: Any) -> Any:
+        fitting = [inner for kind, inner in models if _is_of(kind, value)]
+        return fitting[0](value) if len(fitting) == 1 else _plain(value)
+
+    return convert
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    if kind["type"] in ("record", "error"):
+        return isinstance(value, dict) and value.keys() == {each["name"] for each in kind["fields"]}
+    return type(value) is _READ_AS.get(kind["type"])
+
+
+def default(written: Parsed, kind: Any, value: Any) -> Any:
+    """Return a field's default, which a schema has as JSON, as `read` returns values: bytes are letters there."""
+    kind = written.of(kind)
+    if value is None:
+        return None
+    if isinstance(kind, list):
+        return default(written, next(each for each in kind if written.of(each) != {"type": "null"}), value)
+    if kind["type"] in ("record", "error"):
+        inside = {each["name"]: each for each in kind["fields"]}
+        return {
+            name: default(written, each["type"], value.get(name, each.get("default"))) for name, each in inside.items()
+        }
+    if kind["type"] == "array":
+        return [default(written, kind["items"], each) for each in value]
+    if kind["type"] == "map":
+        return {key: default(written, kind["values"], each) for key, each in value.items()}
+    return value.encode("latin-1") if kind["type"] in ("bytes", "fixed") else value
 
 
 def _plain(value: Any) -> Any:

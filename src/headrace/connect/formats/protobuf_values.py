@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from headrace.base.errors import InvalidPlan
+from headrace.base.schema import type_name
 from headrace.connect.formats.calendar_text import time_text
 from headrace.connect.formats.json_text import plain
 from headrace.connect.formats.json_values import Number
@@ -129,15 +130,8 @@ def write(rows: pa.RecordBatch, kind: Any, head: bytes) -> list[bytes]:
         InvalidPlan: the message has no field for a column, or a value is none of the field's type.
 
     """
-    fields = kind.DESCRIPTOR.fields_by_name
-    for name in rows.schema.names:
-        if name not in fields:
-            raise InvalidPlan(
-                f'the message {kind.DESCRIPTOR.full_name} has no field "{name}"',
-                hint=f"Its fields are: {', '.join(fields)}.",
-            )
     columns = [plain(column) for column in rows.columns]
-    setters = [_setter(fields[field.name], field.type) for field in rows.schema]
+    setters = [_setter(_field_of(kind.DESCRIPTOR, field.name), field.type) for field in rows.schema]
     found = []
     for row in zip(*columns, strict=True):
         message = kind()
@@ -151,10 +145,27 @@ def write(rows: pa.RecordBatch, kind: Any, head: bytes) -> list[bytes]:
     return found
 
 
+def _field_of(described: Any, name: str) -> Any:
+    fields = described.fields_by_name
+    if name not in fields:
+        raise InvalidPlan(
+            f'the message {described.full_name} has no field "{name}"', hint=f"Its fields are: {', '.join(fields)}."
+        )
+    return fields[name]
+
+
 def _setter(field: Any, kind: pa.DataType) -> Callable[[Any, Any], None]:
     name = field.name
-    if pa.types.is_map(kind):
-        inner = _plain_value(field.message_type.fields_by_name["value"], kind.item_type)
+    is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+    if (pa.types.is_map(kind), pa.types.is_list(kind)) != (is_map, field.is_repeated and not is_map):
+        what = "a map" if is_map else "repeated" if field.is_repeated else "one value"
+        raise InvalidPlan(f"the field {field.full_name} is {what}, and cannot be written from {type_name(kind)}")
+    if is_map:
+        of = field.message_type.fields_by_name["value"]
+        if of.message_type is not None:
+            put = _message(of.message_type, kind.item_type)
+            return lambda message, values: _each_of_map(getattr(message, name), values, put)
+        inner = _plain_value(of, kind.item_type)
         return lambda message, value: getattr(message, name).update({key: inner(each) for key, each in value})
     if field.is_repeated:
         if field.message_type is not None:
@@ -174,6 +185,11 @@ def _each(found: Any, values: Sequence[Any], put: Callable[[Any, Any], None]) ->
         put(found.add(), value)
 
 
+def _each_of_map(found: Any, values: Sequence[Any], put: Callable[[Any, Any], None]) -> None:
+    for key, value in values:
+        put(found[key], value)
+
+
 def _message(described: Any, kind: pa.DataType) -> Callable[[Any, Any], None]:
     if described.full_name == TIME and pa.types.is_timestamp(kind):
         return _put_time
@@ -181,8 +197,8 @@ def _message(described: Any, kind: pa.DataType) -> Callable[[Any, Any], None]:
         inner = _plain_value(described.fields_by_name["value"], kind)
         return lambda message, value: setattr(message, "value", inner(value))
     if not pa.types.is_struct(kind):
-        raise InvalidPlan(f"{kind} cannot be written as a message {described.full_name}")
-    setters = {field.name: _setter(described.fields_by_name[field.name], field.type) for field in kind}
+        raise InvalidPlan(f"{type_name(kind)} cannot be written as a message {described.full_name}")
+    setters = {field.name: _setter(_field_of(described, field.name), field.type) for field in kind}
 
     def put(message: Any, value: Any) -> None:
         message.SetInParent()

@@ -7,7 +7,8 @@ import json
 import os
 import ssl
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
@@ -17,6 +18,10 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
 TRIES = 4
 TIMEOUT_SECONDS = 10
 _TYPE = "application/vnd.schemaregistry.v1+json"
@@ -63,7 +68,7 @@ class Registry:
             found = self._asked("GET", f"/schemas/ids/{number}")
             if found is None:
                 return None
-            known[number] = _schema(found)
+            known[number] = self._understood(_schema, found)
         return known[number]
 
     def version(self, subject: str, version: int) -> Schema:
@@ -71,7 +76,7 @@ class Registry:
         found = self._asked("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
         if found is None:
             raise RegistryRefused(f'the registry {self.place} has no version {version} of "{subject}"')
-        return _schema(found)
+        return self._understood(_schema, found)
 
     def register(self, subject: str, text: str, kind: str) -> int:
         """Return the id of a schema, which is registered as the newest of the subject unless it is there.
@@ -87,7 +92,7 @@ class Registry:
             found = self._asked("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
             if found is None:
                 raise RegistryRefused(f'the registry {self.place} does not take schemas for "{subject}"')
-            registered[subject, text] = int(found["id"])
+            registered[subject, text] = self._understood(lambda answer: int(answer["id"]), found)
         return registered[subject, text]
 
     @property
@@ -107,13 +112,22 @@ class Registry:
                 if error.code not in _PASSING:
                     raise self._refusal(error) from error
                 why = f"it answers {error.code}"
-            except (URLError, OSError, ValueError) as error:
+            except (URLError, OSError, ValueError, HTTPException) as error:  # the last: it stops amid an answer
                 why = str(getattr(error, "reason", error))
             if attempt + 1 < TRIES:
                 SystemClock().sleep(0.1 * 4**attempt)
         raise Unavailable(
             f"the schema registry {self.place} does not answer: {why}", hint="Check the address of registry=."
         )
+
+    def _understood(self, read: Callable[[Any], _T], answer: Any) -> _T:
+        try:
+            return read(answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RegistryRefused(
+                f"what answers at {self.place} is no schema registry: {str(answer)[:200]}",
+                hint="Check the address of registry=, with its path.",
+            ) from error
 
     def _answer(self, method: str, path: str, body: object) -> Any:
         request = Request(  # noqa: S310 -- the address is checked to be one of HTTP

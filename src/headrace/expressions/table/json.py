@@ -51,6 +51,13 @@ def is_strict(sql: str) -> str:
     return f"json_valid({sql}) AND NOT {loose}"
 
 
+def number_text(json: str) -> str:
+    """Return SQL for the text of a number that is a double to DuckDB, as are whole ones beyond 64 bits."""
+    text = f"CAST({json} AS VARCHAR)"
+    fraction = fraction_to_text(f"CAST({json} AS DOUBLE)")
+    return f"CASE WHEN regexp_full_match({text}, '-?[0-9]+') THEN {text} ELSE {fraction} END"
+
+
 def _guarded(text: Value, sql: str, kind: pa.DataType) -> Value:
     return Value("", f"(CASE WHEN {is_strict(text.sql)} THEN {sql} END)", kind, raises=text.raises)
 
@@ -68,7 +75,7 @@ def _object(values: list[Value]) -> Value:
     plain = _read(values[0], f"json_extract_string({text}, {path})")
     chosen = (
         f"CASE json_type({found}) WHEN 'NULL' THEN NULL WHEN 'VARCHAR' THEN {plain}"
-        f" WHEN 'DOUBLE' THEN {fraction_to_text(f'CAST({found} AS DOUBLE)')} ELSE CAST({found} AS VARCHAR) END"
+        f" WHEN 'DOUBLE' THEN {number_text(found)} ELSE CAST({found} AS VARCHAR) END"
     )
     return _guarded(values[0], chosen, k.STRING)
 

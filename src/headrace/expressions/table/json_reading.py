@@ -12,10 +12,9 @@ from headrace.base.errors import HeadraceError
 from headrace.base.names import literal
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast
-from headrace.expressions.casts_text import fraction_to_text
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
-from headrace.expressions.table.json import STRICT_NOTE, is_strict
+from headrace.expressions.table.json import STRICT_NOTE, is_strict, number_text
 from headrace.expressions.values import Value
 
 _NUMBERS = "('BIGINT', 'UBIGINT', 'DOUBLE')"
@@ -90,8 +89,8 @@ def _map(j: str, kind: pa.DataType, depth: int) -> str:
 def _atom(j: str, kind: pa.DataType) -> str:
     of_type, text, sql_type = f"json_type({j})", f"json_extract_string({j}, '$')", k.sql_type(kind)
     if kind == k.STRING:
-        fraction = fraction_to_text(f"CAST({j} AS DOUBLE)")
-        return f"CASE {of_type} WHEN 'VARCHAR' THEN {text} WHEN 'DOUBLE' THEN {fraction} ELSE CAST({j} AS VARCHAR) END"
+        number = number_text(j)
+        return f"CASE {of_type} WHEN 'VARCHAR' THEN {text} WHEN 'DOUBLE' THEN {number} ELSE CAST({j} AS VARCHAR) END"
     if kind == k.BOOLEAN:
         return f"CASE WHEN {of_type} = 'BOOLEAN' THEN CAST({j} AS VARCHAR) = 'true' END"
     if kind == pa.int8():  # Java's reader takes bytes without a sign, too
