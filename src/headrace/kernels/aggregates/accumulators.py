@@ -169,10 +169,12 @@ def _total(to: Accumulators, call: AggregateSpec) -> str:
 
 def _double_total(to: Accumulators, argument: str) -> str:
     """Keep a sum and its rounding error (Knuth's two-sum)."""
+    value = f"({argument})::DOUBLE"
+    compensated = f"CASE WHEN isfinite(fsum({value})) THEN fsum({value}) ELSE sum({value}) END"  # inf + 1: NaN as fsum
     name = to.accumulator(
         Accumulator(
             type="STRUCT(s DOUBLE, e DOUBLE)",
-            partial=f"struct_pack(s := coalesce(fsum(({argument})::DOUBLE), 0), e := 0::DOUBLE)",
+            partial=f"struct_pack(s := coalesce({compensated}, 0), e := 0::DOUBLE)",
             fold="list",
             finish=f"list_reduce({{f}}, lambda x, y: {_two_sum('x', 'y')})",
             merge=_kept_or("{o}", "{d}", _two_sum("{o}", "{d}")),
@@ -196,7 +198,7 @@ def _kept_or(old: str, new: str, joined: str) -> str:
 def _avg(to: Accumulators, call: AggregateSpec) -> str:
     count, total = _count(to, call), _total(to, call)
     if call.type.startswith("DECIMAL"):
-        return f"CASE WHEN {count} > 0 THEN {decimal_mean(total, count, call.type)} END"
+        return f"CASE WHEN {count} > 0 THEN {decimal_mean(total, count, call.argument_types[0], call.type)} END"
     return f"CASE WHEN {count} > 0 THEN ({total})::DOUBLE / {count} END"
 
 
@@ -231,7 +233,8 @@ def _distances(to: Accumulators, call: AggregateSpec) -> tuple[str, str]:
     if not to.exact_sums:
         kept = to.accumulator(moments.accumulator(f"({call.arguments[0]})::DOUBLE"))
         squares = f"CASE WHEN {kept}.n = 1 THEN 0 ELSE greatest({kept}.m2, 0) END"
-        return f"{kept}.n", f"CASE WHEN isfinite({kept}.m2) THEN {squares} ELSE 'nan'::DOUBLE END"
+        finite = f"isfinite({kept}.m2) AND isfinite({kept}.mean)"  # one value is at no distance, but for NaN
+        return f"{kept}.n", f"CASE WHEN {finite} THEN {squares} ELSE 'nan'::DOUBLE END"
     x, count = to.double(call.arguments[0]), _count(to, call)
     sums = [to.sum(term) for term in (x, x, f"{x} * {x}", moments.product_error(x, x))]
     return count, f"greatest({moments.distances(count, *sums)}, 0)"

@@ -38,8 +38,9 @@ def _double_total() -> str:
 
 def _avg(call: AggregateSpec) -> str:
     if call.type.startswith("DECIMAL"):
-        total = f"sum(v0)::DECIMAL(38,{scale(call.argument_types[0])})"
-        return f"CASE WHEN count(*) > 0 THEN {decimal_mean(total, 'count(*)', call.type)} END"
+        of_type = call.argument_types[0]
+        total = f"sum(v0)::DECIMAL(38,{scale(of_type)})"
+        return f"CASE WHEN count(*) > 0 THEN {decimal_mean(total, 'count(*)', of_type, call.type)} END"
     total = _double_total() if call.argument_types[0] in _DOUBLES else "sum(v0)::DOUBLE"
     return f"({total}) / count(*)"
 

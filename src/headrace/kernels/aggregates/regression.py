@@ -64,18 +64,24 @@ def _determined(pairs: Pairs) -> str:
     )
 
 
+def _correlated(pairs: Pairs) -> str:
+    """Null where all values of one are equal, whatever the others are."""
+    spread = f"nullif(sqrt({pairs.xx} * {pairs.yy}), 0)"
+    return f"CASE WHEN {pairs.xx} <> 0 AND {pairs.yy} <> 0 THEN {pairs.xy} / {spread} END"
+
+
 RESULTS: dict[str, tuple[int, Callable[[Pairs], str]]] = {
     "covar_pop": (1, lambda of: f"{of.xy} / {of.count}"),
     "covar_samp": (2, lambda of: f"{of.xy} / ({of.count} - 1)"),
-    "corr": (2, lambda of: f"{of.xy} / nullif(sqrt({of.xx} * {of.yy}), 0)"),
+    "corr": (2, _correlated),
     "regr_avgx": (1, lambda of: of.mean(of.x)),
     "regr_avgy": (1, lambda of: of.mean(of.y)),
     "regr_sxx": (1, lambda of: of.xx),
     "regr_syy": (1, lambda of: of.yy),
     "regr_sxy": (1, lambda of: of.xy),
-    "regr_slope": (2, lambda of: of.slope),
-    "regr_intercept": (2, lambda of: f"{of.mean(of.y)} - {of.slope} * {of.mean(of.x)}"),
-    "regr_r2": (2, _determined),
+    "regr_slope": (1, lambda of: of.slope),
+    "regr_intercept": (1, lambda of: f"{of.mean(of.y)} - {of.slope} * {of.mean(of.x)}"),
+    "regr_r2": (1, _determined),
 }
 """How many pairs a function needs, else it is null; and its result. `regr_…` are called with y first."""
 

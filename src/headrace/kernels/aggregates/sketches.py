@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from decimal import Decimal
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -165,9 +166,9 @@ class Percentile(Sketches):
 
     def _results(self, states: list[list[bytes]]) -> pa.Array:
         found = [None if not parts else self._quantiles(parts) for parts in states]
-        flat = pa.array(_unranked([number for row in found if row is not None for number in row]))
+        ranked = _unranked([number for row in found if row is not None for number in row])
         kind = self.returns.value_type if self.many else self.returns
-        numbers = iter(pc.cast(flat, kind, safe=False).to_pylist())
+        numbers = iter(_of_type(ranked, kind).to_pylist())
         if self.many:
             rows: list[Any] = [None if row is None else [next(numbers) for _ in row] for row in found]
         else:
@@ -293,6 +294,21 @@ def _unranked(numbers: list[float]) -> Any:
     """Undo `_ranked`."""
     ranked = np.array(numbers, dtype=np.float64)
     return np.where(ranked == np.inf, np.nan, np.where(ranked == np.finfo(np.float64).max, np.inf, ranked))
+
+
+def _of_type(numbers: Any, kind: pa.DataType) -> pa.Array:
+    """Return doubles in a type; to those beyond it its greatest values were rounded, so they are these again."""
+    if pa.types.is_integer(kind):
+        beyond, greatest = 2.0 ** (kind.bit_width - 1), 2 ** (kind.bit_width - 1) - 1
+        least: Any = -greatest - 1
+    elif pa.types.is_decimal(kind):
+        beyond, greatest = float(10 ** (kind.precision - kind.scale)), Decimal((0, (9,) * kind.precision, -kind.scale))
+        least = greatest.copy_negate()
+    else:
+        return pc.cast(pa.array(numbers), kind, safe=False)
+    within = pc.cast(pa.array(np.where(np.abs(numbers) < beyond, numbers, 0.0)), kind, safe=False)
+    above, below = pa.array(numbers >= beyond), pa.array(numbers <= -beyond)
+    return pc.if_else(above, pa.scalar(greatest, kind), pc.if_else(below, pa.scalar(least, kind), within))
 
 
 @cache

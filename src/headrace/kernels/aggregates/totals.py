@@ -8,11 +8,16 @@ def scale(kind: str) -> int:
     return int(kind.rstrip(")").rpartition(",")[2])
 
 
-def decimal_mean(total: str, count: str, kind: str) -> str:
-    """Divide exactly, half up, in whole numbers of the result's last digit: DuckDB would divide as doubles."""
+def decimal_mean(total: str, count: str, of_type: str, kind: str) -> str:
+    """Divide exactly, half up, in whole numbers of the result's last digit: DuckDB would divide as doubles.
+
+    A total of 38 digits has no room for more places, so they are those of what is left of a division without them.
+    """
     places = scale(kind)
-    digits = f"CAST(replace((({total})::DECIMAL(38,{places}))::VARCHAR, '.', '') AS HUGEINT)"
-    half = f"((abs({digits}) * 2 + {count}) // (2 * {count}))"
+    digits = f"CAST(replace(({total})::VARCHAR, '.', '') AS HUGEINT)"
+    more = f"{10 ** (places - scale(of_type))}::HUGEINT"
+    left = f"(abs({digits}) % {count}) * {more}"
+    half = f"(abs({digits}) // {count} * {more} + ({left} * 2 + {count}) // (2 * {count}))"
     text = f"lpad({half}::VARCHAR, greatest({places + 1}, length({half}::VARCHAR))::INTEGER, '0')"
     sign = f"CASE WHEN {digits} < 0 THEN '-' ELSE '' END"
     if places == 0:

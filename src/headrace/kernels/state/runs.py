@@ -9,12 +9,14 @@ caller compares the values. After the log-structured merge tree (O'Neil et al., 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
+from headrace.kernels.state.directory import FEWEST, RARE, Directory, ends_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,12 +40,17 @@ class TooMany(Exception):
     """There are more matches than there is room for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Index:
     """Hashes in ascending order, and the position of each one's row."""
 
     hashes: Hashes
     positions: Positions
+
+    @cached_property
+    def directory(self) -> Directory:
+        """Where the hashes of each bucket begin: made once an index, which does not change."""
+        return Directory.of(self.hashes)
 
     @staticmethod
     def of(hashes: Hashes) -> Index:
@@ -70,23 +77,31 @@ class Index:
 
         """
         if len(self.hashes) < len(probe):
-            at, which = _equal(probe, self.hashes, most)
+            first = np.searchsorted(probe, self.hashes)
+            at, which = _equal(probe, self.hashes, first, most)
         else:
-            which, at = _equal(self.hashes, probe, most)
+            which, at = _equal(self.hashes, probe, self._first_at(probe), most)
         return which, self.positions[at]
 
+    def _first_at(self, probe: Hashes) -> Positions:
+        if FEWEST <= len(self.hashes) <= RARE * len(probe):
+            return self.directory.first_at(self.hashes, probe)
+        return np.searchsorted(self.hashes, probe)
 
-def _equal(among: Hashes, hashes: Hashes, most: int) -> tuple[Positions, Positions]:
-    """Return which of the `hashes` are where `among` others; both are in order."""
-    first, last = np.searchsorted(among, hashes), len(among) - 1
+
+def _equal(among: Hashes, hashes: Hashes, first: Positions, most: int) -> tuple[Positions, Positions]:
+    """Return which of the `hashes` are where `among` others, in order; `first`: where each is, or would be."""
+    last = len(among) - 1
     which = np.flatnonzero(among[np.minimum(first, last)] == hashes)
-    first, hashes = first[which], hashes[which]
-    if (among[np.minimum(first + 1, last)] != hashes).all():  # no two are alike
+    first = first[which]
+    alike = np.flatnonzero((first < last) & (among[np.minimum(first + 1, last)] == among[first]))
+    if not len(alike):
         return which, first
-    counts = np.searchsorted(among, hashes, side="right") - first
-    if counts.sum() > most:
+    counts = ends_of(among, first, alike) - first
+    total = int(counts.sum())
+    if total > most:
         raise TooMany
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(which, counts), np.repeat(first, counts) + within
 
 
