@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.connect.feed import Feed
     from headrace.connect.messages.writing import MessageSink
 
-SECONDS = 60.0
+SECONDS = 300.0
 REFUSED = (LoginRefused, AccessRefused)
 WRITER = "app/1/sink"
 

@@ -18,8 +18,9 @@ class WebServer:
     """Serves `records`, and takes what is sent to its WebSocket. Use `with`.
 
     `/page?since=N`: at most `PAGE` records from a number on, and the next number. `/list`: all, with an ETag. `/linked`
-    has pages of two, with `Link`. `/events`: server-sent events behind `Last-Event-ID`. `/socket`: a WebSocket that
-    sends what is added, and takes. `answers`: what is answered instead, once each.
+    has pages of two, with `Link`; `/linked?tagged` their ETags, too. `/events`: server-sent events behind
+    `Last-Event-ID`. `/socket`: a WebSocket that sends what is added, and takes. `answers`: what is answered instead,
+    once each.
     """
 
     PATHS = ("/page", "/list", "/linked", "/events", "/socket", "/login")
@@ -75,9 +76,15 @@ class WebServer:
         return json_answer(f"[{','.join(self.records)}]", ETag=tag)
 
     async def linked(self, request):
-        at = int(request.query.get("page", "0"))
-        more = {"Link": f'</linked?page={at + 1}>; rel="next"'} if len(self.records) > 2 * (at + 1) else {}
-        return json_answer(f"[{','.join(self.records[2 * at : 2 * at + 2])}]", **more)
+        at, tagged = int(request.query.get("page", "0")), "&tagged" if "tagged" in request.query else ""
+        some = self.records[2 * at : 2 * at + 2]
+        link = f'</linked?page={at + 1}{tagged}>; rel="next"'
+        headers = {"Link": link} if len(self.records) > 2 * (at + 1) else {}
+        if tagged:
+            headers["ETag"] = f'"{len(some)}"'
+            if request.headers.get("If-None-Match") == headers["ETag"]:
+                return web.Response(status=304, headers=headers)
+        return json_answer(f"[{','.join(some)}]", **headers)
 
     async def login(self, request):
         fits = request.headers.get("Authorization") == f"Bearer {TOKEN}"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+from headrace.cli.stop import SIGNALS
 from headrace.engine.connectors.control import reported
 from headrace.log import Log
 
@@ -50,7 +51,7 @@ def test_feeds_end_when_the_outside_has_no_more(tmp_path):
     write(tmp_path, "/a", "/b")
     for _ in range(2):
         process = start(program(tmp_path, follow=False), "--until-ended", "--json")
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
         last = json.loads(said.splitlines()[-1])["feeds"]["requests"]
         assert last["state"] == "ended"
@@ -70,7 +71,7 @@ def test_feeds_go_on_until_they_are_stopped_and_another_process_waits(tmp_path):
         second = start(program(tmp_path, follow=True), "--json")
         assert json.loads(second.stdout.readline())["feeds"]["requests"]["state"] in ("starting", "elsewhere")
         second.send_signal(signal.SIGTERM)
-        assert "elsewhere" in second.communicate(timeout=60)[0]
+        assert "elsewhere" in second.communicate(timeout=300)[0]
         write(tmp_path, "/b")
         for _ in range(600):
             if landed(tmp_path) == ["/a", "/b"]:
@@ -79,7 +80,7 @@ def test_feeds_go_on_until_they_are_stopped_and_another_process_waits(tmp_path):
         assert landed(tmp_path) == ["/a", "/b"]
     finally:
         first.send_signal(signal.SIGINT)
-        said, errors = first.communicate(timeout=60)
+        said, errors = first.communicate(timeout=300)
     assert first.returncode == 0, errors
     assert "requests: ended, 2 rows landed" in said
 
@@ -88,7 +89,7 @@ def test_an_app_without_feeds_says_so(tmp_path):
     file = tmp_path / "app.py"
     file.write_text('import headrace as hr\napp = hr.App("x")\napp.stream("t", "k int").to_view("v")\n')
     process = start(str(file))
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert 'the app "x" has no feeds' in errors
 
@@ -144,7 +145,9 @@ def test_pause_check_and_offsets_answer_in_json(tmp_path, headrace):
     assert json.loads(headrace("connect", "pause", file, "requests", "--json").out) == {"paused": ["requests"]}
     assert "paused" in headrace("connect", "status", file).out
     headrace("connect", "resume", file, "requests")
+    handlers = [signal.getsignal(number) for number in SIGNALS]
     headrace("connect", "run", file, "--until-ended")
+    assert [signal.getsignal(number) for number in SIGNALS] == handlers, "Ctrl-C is the caller's again"
     (row,) = json.loads(headrace("connect", "offsets", "list", file, "--json").out)["offsets"]
     assert json.loads(row["position"])["bytes"] > 0
     assert "begin again" in headrace("connect", "offsets", "reset", file, "requests").out

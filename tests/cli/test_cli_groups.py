@@ -22,7 +22,7 @@ def log(tmp_path):
     with app.start(carrier="in-process") as running:
         with Log(tmp_path / "storage" / "log") as opened:
             opened.topic("clicks").append([{"id": number} for number in range(10)])
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     with Log(tmp_path / "storage" / "log") as opened:
         opened.topic("clicks").append([{"id": number} for number in range(5)])
         yield opened

@@ -8,6 +8,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from headrace.cli import produce
@@ -127,6 +128,21 @@ def test_values_inside_others_are_read_back_too(headrace, form, times):
         assert (result.code, result.err) == (0, f"appended {2 * times} rows to copy\n")
         both = [log.topic(name).read(0, 0, 2 * times).select(list(row)).to_pylist() for name in ("given", "copy")]
     assert both[0] == both[1]
+
+
+def test_times_and_dates_of_any_year_are_printed(headrace):
+    schema = "t timestamp, n timestamp_ntz, d date, ts array<timestamp>, s struct<m: map<string, date>>"
+    assert headrace("topics", "create", "far", "--schema", schema).code == 0
+    log, far = Log(".headrace/log"), 253_402_300_800_000_000
+    row = {"t": [far], "n": [-(2**55)], "d": [2**22], "ts": [[0, far, None]], "s": [{"m": [("k", 2**22)]}]}
+    log.topic("far").append(pa.table(row, schema=log.topic("far").schema))
+    assert json.loads(headrace("topics", "consume", "far").out) == {
+        "t": "+10000-01-01T00:00:00Z",
+        "n": "0828-04-17T00:49:41.036032",
+        "d": "+13453-08-13",
+        "ts": ["1970-01-01T00:00:00Z", "+10000-01-01T00:00:00Z", None],
+        "s": {"m": {"k": "+13453-08-13"}},
+    }
 
 
 def test_a_tombstone_goes_through_pipes(headrace, orders):

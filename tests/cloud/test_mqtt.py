@@ -8,6 +8,7 @@ import uuid
 from dataclasses import replace
 
 import paho.mqtt.client as paho
+import pyarrow as pa
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -28,7 +29,7 @@ from broker_cases import (
     until,
 )
 from broker_proof import kills_and_restarts
-from headrace.base.broker_errors import BrokerFailed, LoginRefused
+from headrace.base.broker_errors import BrokerFailed, LoginRefused, MessageTooLarge
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import ManualClock
@@ -400,3 +401,20 @@ def test_topics_and_options_are_checked(broker):
         mqtt.topic("http://h", "a")
     feed = broker.feed()
     assert replace(feed, topics=("other",)).identity == feed.identity
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a#", "+", ""])
+def test_what_is_no_topic_is_named(broker, text):
+    writer = for_rows(mqtt.topic(broker.url, "{text}")).open(writer=WRITER, clock=ManualClock())
+    with pytest.raises(BrokerFailed, match="is no topic"):
+        writer.publish(0, iter([batch([1]).set_column(1, "text", pa.array([text]))]))
+    writer.close()
+
+
+def test_properties_are_of_one_line_and_one_that_is_too_large_is_named(broker):
+    writer = for_rows(broker.sink(key="text", headers={"text": "text"})).open(writer=WRITER, clock=ManualClock())
+    writer.publish(0, iter([batch([1]).set_column(1, "text", pa.array(["a\nb\0"]))]))
+    assert [json.loads(body)["text"] for _, body in broker.taken()] == ["a\nb\0"]
+    with pytest.raises(MessageTooLarge, match="65,535 bytes"):
+        writer.publish(1, iter([batch([1]).set_column(1, "text", pa.array(["x" * 70_000]))]))
+    writer.close()

@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from broker_cases import Broker, BrokerCases, Filled, Gate, batch, bodies, certificate, for_rows, until
 from broker_proof import kills_and_restarts
-from headrace.base.broker_errors import MessageTooLarge, PositionLost, QueueMissing
+from headrace.base.broker_errors import BrokerFailed, MessageTooLarge, PositionLost, QueueMissing
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.time import ManualClock
 from headrace.testing import check_sink
@@ -304,3 +304,31 @@ def test_names_and_options_are_checked():
         nats.stream("nats://h?nosuch=1", "s", durable="d")
     with pytest.raises(InvalidPlan, match="subject"):
         nats.stream("nats://h", "s", durable="d", metadata={"a": "subjekt"})
+
+
+@pytest.mark.parametrize("text", ["New York", "a\nb", "", "a..b"])
+def test_what_is_no_subject_is_named(broker, text):
+    sink = nats.subject(broker.url, f"{broker.name}.{{text}}")
+    writer = for_rows(sink).open(writer="w", clock=ManualClock())
+    with pytest.raises(BrokerFailed, match="is no subject"):
+        writer.publish(0, iter([batch([1]).set_column(1, "text", pa.array([text]))]))
+    writer.close()
+
+
+def test_headers_that_are_too_large_are_named(broker):
+    writer = for_rows(broker.sink(headers={"text": "text"})).open(writer="w", clock=ManualClock())
+    with pytest.raises(MessageTooLarge, match="w/0/0"):
+        writer.publish(0, iter([batch([1]).set_column(1, "text", pa.array(["x" * 66_000]))]))
+    writer.close()
+
+
+def test_a_key_that_no_header_can_have_deletes_no_other_row(broker):
+    table = broker.sink().for_step(
+        schema=pa.schema([("text", pa.string())]), key=("text",), is_table=True, sealed=frozenset()
+    )
+    writer = table.open(writer="w", clock=ManualClock())
+    row = pa.record_batch({"text": ["a\nb"], "_deleted": [False], "_time": [0]})
+    writer.publish(0, iter([row]))
+    with pytest.raises(BrokerFailed, match="cannot be deleted"):
+        writer.publish(1, iter([row.set_column(1, "_deleted", pa.array([True]))]))
+    writer.close()

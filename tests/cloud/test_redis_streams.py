@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -107,6 +108,22 @@ def test_a_member_of_a_group_lands_what_it_had_not_acknowledged_first(grouped, t
         run.has(range(30))
         until(lambda: not grouped.client.xpending(grouped.name, "readers")["pending"], "all are acknowledged")
     assert filled.ids() == list(range(30))
+
+
+def test_an_entry_that_another_member_had_is_landed_though_later_ones_were(grouped, tmp_path):
+    """It is claimed for this member, as operators do for one that died; what was landed before is not repeated."""
+    grouped.add(bodies([0]))
+    grouped.client.xgroup_create(grouped.name, "readers", id="0")
+    grouped.client.xreadgroup("readers", "another", {grouped.name: ">"})
+    grouped.add(bodies(range(1, 10)))
+    killed(grouped.feed(), "after_landing", tmp_path)
+    (claimed,) = grouped.client.xpending_range(grouped.name, "readers", "-", "+", 1, "another")
+    grouped.client.xclaim(grouped.name, "readers", "headrace", 0, [claimed["message_id"]])
+    filled = Filled(tmp_path / "log")
+    with filled.by(grouped.feed()) as run:
+        run.has(range(10))
+        until(lambda: not grouped.client.xpending(grouped.name, "readers")["pending"], "all are acknowledged")
+    assert sorted(filled.ids()) == list(range(10))
 
 
 def test_an_entry_that_was_deleted_while_it_was_pending_is_a_dead_letter(grouped, tmp_path):
@@ -246,3 +263,35 @@ def test_names_and_options_are_checked():
     with pytest.raises(InvalidArgument):
         streams.entries("redis://h", "s", most=0)
     assert pa.schema([]) == streams.entries("redis://h", "s").columns
+
+
+def test_columns_that_are_fields_have_the_text_that_json_has(broker):
+    rows = pa.record_batch(
+        {
+            "price": pa.array([Decimal("1234567890123456789012345678.1234567890"), None], pa.decimal128(38, 10)),
+            "tags": pa.array([["a b", "null"], []], pa.list_(pa.string())),
+            "text": ["null", "1.10"],
+        }
+    )
+    sink = broker.sink(field=None).for_step(schema=rows.schema, key=None, is_table=False, sealed=frozenset())
+    writer = sink.open(writer=WRITER, clock=ManualClock())
+    writer.publish(0, iter([rows]))
+    writer.close()
+    found = [{name.decode(): text.decode() for name, text in fields.items()} for fields in broker.entries()]
+    assert [(each.get("price"), json.loads(each["tags"]), each["text"]) for each in found] == [
+        ("1234567890123456789012345678.1234567890", ["a b", "null"], "null"),
+        (None, [], "1.10"),
+    ]
+
+
+def test_ids_of_entries_that_are_no_times_stop_nothing(broker, tmp_path):
+    """Senders may number entries by anything, as nanoseconds."""
+    for i, name in enumerate(["7-1", "1700000000000-0", "1700000000000000000-0"]):
+        broker.client.xadd(broker.name, {"id": i, "text": "t"}, id=name)
+    with Filled(tmp_path / "plain").by(broker.feed(field=None)) as run:
+        run.has(range(3))
+    columns = pa.schema([("id", pa.int32()), ("at", pa.timestamp("us", "UTC"))])
+    with Filled(tmp_path / "timed", columns).by(broker.feed(field=None, metadata={"at": "time"})) as run:
+        run.has(range(2))
+        until(lambda: run.rows("landed.dead"))
+        assert "its time is no value of the column at" in run.rows("landed.dead")[0]["reason"]

@@ -156,10 +156,10 @@ def test_an_app_runs_on_connectors_on_spark(shown, spark, tmp_path):
     folder_of(tmp_path / "in", 1, 2)
     app = shop(shown, tmp_path)
     with app.start(spark) as running:
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
         folder_of(tmp_path / "in", 3)
         while app.view("sums").to_pylist() != [{"n": 3, "total": 6}]:
-            running.await_caught_up(timeout=60)
+            running.await_caught_up(timeout=300)
         status = running.status()
     assert sorted(row["id"] for row in seen(tmp_path)) == [1, 2, 3]
     assert status["sinks"]["call:JsonLines"]["guarantee"] == "exactly_once"

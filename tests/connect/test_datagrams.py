@@ -187,7 +187,10 @@ def test_metrics_are_read(line, rows):
     assert found["at"].cast(pa.int64()).to_pylist() == [NOW] * len(rows)
 
 
-@pytest.mark.parametrize("line", ["a", "a:1", ":1|c", "a:|c", "a:x|c", "a:1|q", "a:1|c|@0", "a:nan|g", "a:1|c|@x"])
+@pytest.mark.parametrize(
+    "line",
+    ["a", "a:1", ":1|c", "a:|c", "a:x|c", "a:1|q", "a:1|c|@0", "a:nan|g", "a:1|c|@x", "a:1e999|c", "a:1|c|@1e999"],
+)
 def test_what_is_no_metric_is_a_dead_letter(line):
     found, dead = statsd.parsed(f"{line}\nb:1|c".encode(), NOW)
     assert [letter.record for letter in dead] == [line]
@@ -207,6 +210,22 @@ def test_metrics_travel_from_one_app_to_another(tmp_path, port):
         assert rows["shop.t17.sold"] == ("timer", 17.0)
         assert rows["shop.a_b__c.sold"] == ("timer", 7.0)
         assert len(rows) == 301
+
+
+def test_a_gauge_below_zero_is_set_and_not_subtracted(port):
+    """A server adds a number with a sign to the gauge that it has."""
+    sink = statsd.send(f"statsd://127.0.0.1:{port}", name="{text}", value="id", tags="text")
+    rows = pa.record_batch({"id": pa.array([7, -5, -2, 3, None], pa.int32()), "text": list("aabbb"), "_time": [0] * 5})
+    with receiving_socket(udp_address(f"udp://127.0.0.1:{port}")) as server:
+        writer = for_rows(sink).open(writer=WRITER, clock=ManualClock())
+        writer.publish(0, iter([rows]))
+        writer.close()
+        found, dead = statsd.parsed(server.recv(65_536), NOW)
+    gauges = dict.fromkeys("ab", 0.0)
+    for row in found.to_pylist():
+        gauges[row["name"]] = row["value"] + (gauges[row["name"]] if row["change"] else 0.0)
+        assert (gauges[row["name"]], row["tags"]) in [(7, "a"), (0, "a"), (-5, "a"), (0, "b"), (-2, "b"), (3, "b")]
+    assert (gauges, dead) == ({"a": -5.0, "b": 3.0}, [])
 
 
 def test_a_topic_with_other_columns_is_refused(tmp_path, port):

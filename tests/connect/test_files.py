@@ -211,6 +211,47 @@ def test_a_new_file_that_gets_the_number_of_a_removed_one_is_read_from_its_start
     assert landed(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_file_that_is_renamed_while_the_folder_is_read_is_landed_once(tmp_path, landing):
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for i, name in enumerate("ab"):
+        (inbox / name).write_text(line(i))
+    feed, opened = files.folder(inbox), landing()
+    reading = PlaceReading(feed, feed.place.open(), opened, threading.Event())
+    reading.land()
+    (inbox / "a").write_text(line(0) + line(2))
+    read = reading._place.read
+
+    def renamed(*args):
+        if (inbox / "b").exists():
+            (inbox / "b").rename(inbox / "c")
+        return read(*args)
+
+    reading._place.read = renamed
+    while reading.land():
+        pass
+    opened.close()
+    assert landed(tmp_path) == [0, 1, 2]
+
+
+def test_a_folder_that_was_away_is_not_read_again(tmp_path, landing):
+    """As one that is mounted from elsewhere."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "a").write_text(line(1) + line(2))
+    feed, opened = files.folder(inbox), landing()
+    reading = PlaceReading(feed, feed.place.open(), opened, threading.Event())
+    reading.land()
+    inbox.rename(tmp_path / "away")
+    reading.land()
+    (tmp_path / "away").rename(inbox)
+    (inbox / "b").write_text(line(3))
+    while reading.land():
+        pass
+    opened.close()
+    assert landed(tmp_path) == [1, 2, 3]
+
+
 def test_files_of_csv_have_a_header_that_is_left_out(tmp_path, landing):
     inbox = tmp_path / "inbox"
     (inbox / "2026").mkdir(parents=True)
@@ -223,3 +264,30 @@ def test_files_of_csv_have_a_header_that_is_left_out(tmp_path, landing):
     opened.close()
     assert landed(tmp_path) == [1, 2]
     assert landed(tmp_path, column="text") == ["one", "t,wo"]
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_lines_of_other_systems_are_those_of_ours(tmp_path, landing, header):
+    """A line may end with CR LF, and a file begin with a byte order mark."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    lines = [*(["id,text"] if header else []), "1,one", '2,"t,wo"', "3,", '4,"four\r"', "5,five"]
+    (inbox / "a.csv").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    opened = landing()
+    files.folder(inbox, format="csv", header=header, follow=False).run(opened, threading.Event())
+    opened.close()
+    assert landed(tmp_path) == [1, 2, 3, 4, 5]
+    with hr.Log(tmp_path / "log") as log:
+        topic = log.topic("t")
+        found = [row for p, n in topic.end_offsets().items() for row in topic.read(p, 0, n).to_pylist()]
+    assert {row["id"]: row["text"] for row in found} == {1: "one", 2: "t,wo", 3: None, 4: "four\r", 5: "five"}
+
+
+def test_the_byte_order_mark_of_a_file_that_grows_is_left_out(tmp_path, landing):
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + (line(1) + line(2)).replace("\n", "\r\n").encode())
+    once(path, landing())
+    with path.open("a") as file:
+        file.write(line(3))
+    once(path, landing())
+    assert landed(tmp_path) == [1, 2, 3]

@@ -87,9 +87,10 @@ def test_what_is_stored_of_an_id_stays_the_same_in_every_release(topic, found, s
 
 def test_messages_without_ids_and_feeds_that_remember_none_land_everything(topic):
     topic.land(Message(b'{"id": 1}'), Message(b'{"id": 1}'))
+    topic.land(Message(b'{"id": 4}', ""), Message(b'{"id": 4}', ""))
     topic.land(message(2), message(2), remember=0)
     topic.land(message(3), message(3), id=None)
-    assert [row["id"] for row in topic.rows()] == [1, 1, 2, 2, 3, 3]
+    assert [row["id"] for row in topic.rows()] == [1, 1, 4, 4, 2, 2, 3, 3]
 
 
 def test_another_piece_of_metadata_may_be_the_id(topic):

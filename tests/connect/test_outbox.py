@@ -19,7 +19,7 @@ from headrace.connect.topics import TopicSpec
 from headrace.log import Log
 from headrace.testing import Crash
 
-SECONDS = 60
+SECONDS = 300
 POSTGRES = pytest.param("on_postgres", marks=pytest.mark.xdist_group("postgres"))
 MARIADB = pytest.param("on_mariadb", marks=pytest.mark.xdist_group("mariadb"))
 POINTS = ["before_landing", "during_landing", "between_topics", "before_mark", "after_landing"]

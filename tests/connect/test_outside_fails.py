@@ -175,7 +175,7 @@ def test_a_feed_that_fails_for_a_while_goes_on_and_status_says_so(spark, tmp_pat
     waiting = threading.Event()
     with app.start(spark) as running:
         for _ in range(600):
-            running.await_caught_up(60)
+            running.await_caught_up(300)
             if counts(app) == ["k1", "k2", "k3"]:
                 break
             waiting.wait(0.05)
@@ -192,7 +192,7 @@ def test_an_app_has_caught_up_when_its_feeds_have(spark, tmp_path, follow):
     lines = files.lines(tmp_path / "lines", follow=follow)
     app.stream("t", ROWS, event_time="at", source=lines).group_by("k").agg(n="count(*)").to_view("counts")
     with app.start(spark) as running:
-        running.await_caught_up(60)
+        running.await_caught_up(300)
         assert counts(app) == ["k0", "k1", "k2"]
         assert running.status()["feeds"]["t"]["state"] == ("running" if follow else "ended")
 
@@ -234,7 +234,7 @@ def test_what_is_committed_and_not_yet_published_is_not_caught_up(tmp_path):
 
         carrier._step = step_when_looked_at
         running._engine.outside.log.topic("t").append([{"k": "a"}])
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
         assert published.is_set()
 
 
@@ -256,7 +256,7 @@ def test_a_feed_that_is_busy_with_what_it_read_has_not_landed_all(tmp_path):
     app = hr.App("busy", storage=tmp_path / "app", shards=1)
     app.stream("t", ROWS, event_time="at", source=Slow()).group_by("k").agg(n="count(*)").to_view("counts")
     with app.start(carrier="in-process") as running:
-        running.await_caught_up(60)
+        running.await_caught_up(300)
         assert counts(app) == ["k0"]
 
 

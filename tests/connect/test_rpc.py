@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.base.errors import InvalidArgument, InvalidPlan, InvalidRows, UnknownTopic
 from headrace.base.outside import NoReply, RequestFailed, Unavailable
 from headrace.base.time import ManualClock
+from headrace.connect.rpc.exchange import Received
 from headrace.log import Log
 from headrace.testing import Driver
 
@@ -80,6 +81,53 @@ def test_an_error_of_the_function_is_the_error_of_its_request_alone(place, serve
             client.ask("quotes", {"amount": 0})
         assert failed.value.why == "ZeroDivisionError: division by zero"
         assert client.ask("quotes", {"amount": 2}) == {"price": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"price": "much"}, "InvalidRows"),
+        ({"price": 1, "currency": "EUR"}, "no column 'currency'"),
+        ({"price": object()}, "InvalidRows"),
+        (None, "TypeError"),
+        (ValueError("\udcff"), r"ValueError: \\udcff"),
+    ],
+)
+def test_a_reply_that_does_not_fit_is_the_error_of_its_request_alone(place, given, why):
+    def answer(request):
+        if isinstance(given, Exception) and not request["amount"]:
+            raise given
+        return {"price": request["amount"]} if request["amount"] else given
+
+    with hr.Server(place, "quotes", answer, **COLUMNS, partitions=1) as server, hr.Client(place) as client:
+        sent = [client.send("quotes", {"amount": amount}, request_id=f"r{amount}") for amount in (1, 0, 2)]
+        while server.answered < 3:
+            server.step(0.1)
+        assert [sent[0].result(30), sent[2].result(30)] == [{"price": 1.0}, {"price": 2.0}]
+        with pytest.raises(RequestFailed, match=why):
+            sent[1].result(30)
+        again = client.send("quotes", {"amount": 0}, request_id="r0")
+        with pytest.raises(RequestFailed, match=why):
+            again.result(30)
+
+
+@pytest.mark.parametrize("request_", [None, 7, "amount", [("amount", 1)], {1: 2}])
+def test_a_request_is_a_mapping(place, request_):
+    with (
+        hr.Server(place, "quotes", price, **COLUMNS),
+        hr.Client(place) as client,
+        pytest.raises(InvalidArgument, match="is no mapping of names"),
+    ):
+        client.ask("quotes", request_)
+
+
+@pytest.mark.parametrize("deadline", ["soon", [1], {}])
+def test_a_deadline_that_is_none_is_the_error_of_its_request(place, deadline):
+    """In Kafka anybody may write anything."""
+    with hr.Server(place, "quotes", price, **COLUMNS) as server:
+        reply = server._reply(Received(0, 0, {"request_id": "r1", "deadline": deadline, "amount": 1}))
+        assert reply["request_id"] == "r1"
+        assert reply["error"]
 
 
 def test_a_repeated_request_is_done_once_and_gets_the_same_reply(place, serve):

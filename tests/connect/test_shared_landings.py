@@ -220,7 +220,7 @@ def app(tmp_path, sink, runs=None):
 def test_feeds_of_one_group_have_one_reader_and_no_epoch_sees_half_of_an_append(tmp_path):
     sink, runs = Sums(), []
     with app(tmp_path, sink, runs).start(carrier="in-process") as running:
-        running.await_caught_up(60)
+        running.await_caught_up(300)
         status = running.status()["feeds"]
     assert runs == [["credits", "debits"]]
     assert sink.seen == [0] * len(sink.seen)

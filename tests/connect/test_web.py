@@ -167,6 +167,17 @@ def test_pages_are_followed_and_the_last_one_is_asked_again(server, filled):
     assert ids_of_sorted(filled) == list(range(9))
 
 
+@pytest.mark.parametrize("path", ["/linked", "/linked?tagged"])
+def test_a_page_that_gets_a_next_one_is_not_landed_again(server, filled, path):
+    """Whether the server says again what is on it, or that this did not change."""
+    server.add(bodies(range(2)))
+    with filled.by(web.poll(server.url(path), every="20 ms")) as run:
+        run.has(range(2))
+        server.add(bodies(range(2, 5)))
+        run.has(range(5))
+    assert filled.ids() == list(range(5))
+
+
 def test_a_server_that_says_later_is_asked_later(server, filled):
     moment = format_datetime(as_datetime(SystemClock().now() - 1_000_000), usegmt=True)
     server.answers += [later(429, **{"Retry-After": "0"}), later(503, **{"Retry-After": moment}), later(503)]

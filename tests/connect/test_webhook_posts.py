@@ -6,7 +6,9 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
@@ -21,7 +23,7 @@ class Receiver:
     """A server that keeps what is posted to it, and answers as `answers` says: a status by number of the request."""
 
     def __init__(self, answers=lambda *_: (200, {})):
-        self.requests, receiver = [], self
+        self.requests, self.paths, receiver = [], [], self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -30,6 +32,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 said, headers = answers(len(receiver.requests), body)
                 receiver.requests.append((said, dict(self.headers), body))
+                receiver.paths.append(self.path)
                 self.send_response(said)
                 for name, value in {"Content-Length": "0", **headers}.items():
                     self.send_header(name, value)
@@ -72,6 +75,19 @@ def test_rows_are_posted_with_an_id_that_is_the_same_when_an_epoch_is_repeated()
             assert headers["X-Text"] == f"t{json.loads(body)['id']}"
         assert {key: len(found) for key, found in ids.items()} == {1: 1, 2: 1, 3: 1}
         assert len(set.union(*ids.values())) == 3
+
+
+def test_a_text_in_an_address_is_no_other_address():
+    odd = ["a/b?c=d&e#f", "../..", "100 %2F+é", "", "{id}"]
+    with Receiver() as receiver:
+        rows = batch(list(range(5))).set_column(1, "text", pa.array(odd))
+        sink = for_rows(webhook.post(f"{receiver.url}/{{text}}/end?q={{text}}&id={{id}}", in_flight=1))
+        sink.open(writer=WRITER, clock=ManualClock()).publish(0, iter([rows]))
+        parts = [urlsplit(path) for path in receiver.paths]
+        assert [unquote(each.path.removeprefix("/out/").removesuffix("/end")) for each in parts] == odd
+        assert [each.path.count("/") for each in parts] == [3] * 5
+        found = [parse_qs(each.query, keep_blank_values=True) for each in parts]
+        assert found == [{"q": [text], "id": [str(at)]} for at, text in enumerate(odd)]
 
 
 def test_a_kill_in_the_middle_of_an_epoch_repeats_ids(tmp_path):
@@ -135,3 +151,15 @@ def test_messages_of_a_key_arrive_in_order():
                 keys.setdefault(headers["headrace-key"], []).append(int(headers["Idempotency-Key"].rpartition("/")[2]))
     assert all(numbers == sorted(numbers) for numbers in keys.values())
     assert sum(map(len, keys.values())) == 9
+
+
+def test_texts_with_line_ends_are_headers_of_one_line():
+    with Receiver() as receiver:
+        rows = batch([1]).set_column(1, "text", pa.array(["a\r\nX-Evil: b\0"]))
+        sink = webhook.post(receiver.url, key="text", headers={"X-Text": "text"})
+        writer = for_rows(sink).open(writer=WRITER, clock=ManualClock())
+        writer.publish(0, iter([rows]))
+        writer.close()
+        ((_, headers, body),) = receiver.requests
+        assert headers["X-Text"] == headers["headrace-key"] == "a  X-Evil: b "
+        assert json.loads(body)["text"] == "a\r\nX-Evil: b\0"

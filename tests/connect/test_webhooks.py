@@ -240,6 +240,19 @@ def test_a_repeated_id_is_landed_once_also_after_a_restart(filled, port):
         assert sorted(ids_of(run.log)) == [1, 2, 3, 4, 5]
 
 
+def test_the_elements_of_a_batch_are_told_apart_where_a_header_is_the_id(tmp_path, port):
+    filled = Filled(tmp_path / "log", pa.schema([("id", pa.int32()), ("delivery", pa.string())]))
+    options = {"id": "header:X-Delivery", "metadata": {"delivery": "header:X-Delivery"}}
+    bodies = [(b"[%s, %s]" % (one(1), one(2)), "a"), (one(3) + b"\n" + one(4), "b"), (one(5), "c"), (b"[]", "d")]
+    for _ in range(2):
+        with serving(filled, port, **options) as run:
+            for body, delivery in bodies:
+                kind = "application/x-ndjson" if b"\n" in body else "application/json"
+                assert status(port, body, {"X-Delivery": delivery, "Content-Type": kind}) == 204
+            found = sorted((row["id"], row["delivery"]) for row in run.rows())
+            assert found == [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "c")]
+
+
 def test_cloudevents_come_in_each_mode_and_once(filled, port):
     def event(i, **more):
         return {

@@ -106,6 +106,12 @@ def test_records_are_filtered(topics, clicks, options, offsets):
     assert [record["offset"] for record in records(topics("consume", clicks, *options))] == offsets
 
 
+def test_many_records_go_to_a_topic_that_takes_small_batches(topics):
+    topics("create", "small", "--set", "max.message.bytes=3000")
+    lines = "".join(f'{{"id": {number}}}\n' for number in range(500))
+    assert topics("produce", "small", "--key", "id", stdin=lines).stderr == "appended 500 rows to small\n"
+
+
 def test_values_alone_are_lines_that_produce_reads_back(topics, clicks):
     lines = topics("consume", clicks, "--format", "text").stdout
     assert lines == "".join(CLICKS.splitlines(keepends=True)[:2])
@@ -137,6 +143,19 @@ def test_bytes_that_are_no_text_and_headers_are_shown(topics, broker):
     assert first["value"] == {"base64": "/wA="}
     assert first["headers"] == [["trace", "1"], ["bin", {"base64": "/g=="}], ["none", None]]
     assert (second["key"], second["value"]) == (None, "{broken")
+
+
+def test_times_of_any_year_are_shown(topics, broker):
+    topics("create", "far", "--set", f"message.timestamp.after.max.ms={2**63 - 1}", "--set", "retention.ms=-1")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for millis in (-5, 253402300800000, 2**53):
+        producer.produce(broker.topic("far"), b"{}", "k", timestamp=millis)
+    producer.flush()
+    assert [each["time"] for each in records(topics("consume", "far"))] == [
+        "1969-12-31T23:59:59.995000Z",
+        "+10000-01-01T00:00:00Z",
+        "+287396-10-12T08:59:00.992000Z",
+    ]
 
 
 def test_several_key_columns_are_a_json_object(topics):
@@ -233,5 +252,46 @@ def test_an_app_whose_topics_are_in_kafka_says_where_without_its_password(tmp_pa
     )
     result = CliRunner().invoke(root, ["topics", "list", "--app", str(program)])
     assert result.exit_code == 1
-    assert "Leave --app out, and say --at kafka://broker:9092?" in result.stderr
+    assert 'Leave --app out, and say --at "kafka://broker:9092?' in result.stderr
     assert "lovelace" not in result.stderr
+
+
+@pytest.mark.parametrize("source", ["own", "connector"])
+def test_an_app_whose_topics_are_in_kafka_is_verified(broker, tmp_path, source):
+    storage, program = tmp_path / "shop", tmp_path / "shop.py"
+    given = "" if source == "own" else f', source=kafka.topic("{broker.address}", "orders")'
+    cluster(KafkaAddress.parse(broker.address)).create(broker.topic("orders"))
+    program.write_text(
+        "import headrace as hr\nfrom headrace.connect import kafka\n"
+        f'app = hr.App("shop", storage="{storage}", topics="{broker.address}", shards=1)\n'
+        f'app.stream("orders", "id int"{given}).to_topic("out", key="id")\n'
+    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    producer.produce(broker.topic("orders"), '{"id": 1}')
+    producer.flush()
+    run = ["run", str(program), "--local", "--until-caught-up"]
+    commands = [run, ["verify", str(program)], [*run, "--verify"], ["verify", "--storage", str(storage)]]
+    for command in commands[: 4 if source == "own" else 3]:
+        result = CliRunner().invoke(root, command)
+        assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        (["groups", "list"], 'headrace topics describe NAME --at "kafka://broker:9092"'),
+        (["groups", "describe", "shop"], 'headrace topics describe NAME --at "kafka://broker:9092"'),
+        (["groups", "reset", "shop", "--to", "earliest"], "kafka-consumer-groups"),
+        (["topics", "compact", "orders"], "kafka-configs"),
+        (["topics", "verify"], "kafka-configs"),
+    ],
+)
+def test_a_command_for_topics_of_a_log_says_what_there_is_for_those_of_kafka(tmp_path, command, instead):
+    program = tmp_path / "shop.py"
+    program.write_text(
+        'import headrace as hr\napp = hr.App("shop", topics="kafka://broker:9092")\napp.stream("orders", "id int")\n'
+    )
+    result = CliRunner().invoke(root, [*command, "--app", str(program)])
+    assert result.exit_code == 1
+    assert instead in result.stderr
+    assert "Leave --app out" not in result.stderr, "the command has no --at"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import writing
 from confluent_kafka import KafkaError, KafkaException
@@ -61,11 +64,17 @@ def test_an_option_that_librdkafka_does_not_know_is_refused():
 
 def test_what_a_cluster_does_not_create_is_said(broker):
     at = cluster(KafkaAddress.parse(f"{broker.address}&replication=3"))
-    with pytest.raises(TopicRefused, match=r"replication"):
+    with pytest.raises(TopicRefused, match=r"replication") as error:
         at.create(broker.topic("t"))
+    assert "Change replication=" in error.value.hint
     at = cluster(KafkaAddress.parse(broker.address))
-    with pytest.raises(TopicRefused, match=r"no\.such\.setting"):
+    with pytest.raises(TopicRefused, match=r"no\.such\.setting") as error:
         at.create(broker.topic("t"), settings={"no.such.setting": "1"})
+    assert error.value.hint == "Change the setting."
+    at.create(broker.topic("a_b"))
+    with pytest.raises(TopicRefused, match=r"collides") as error:
+        at.create(broker.topic("a.b"))
+    assert "Take another name" in error.value.hint
     with pytest.raises(TopicMissing, match=broker.topic("t")):
         at.topic(broker.topic("t"))
 
@@ -133,7 +142,20 @@ def test_errors_of_the_protocol_layer_have_the_same_meanings():
 
 def test_a_login_that_was_refused_on_the_side_explains_a_time_out():
     heard = Heard()
-    heard(KafkaError(KafkaError._AUTHENTICATION, "sasl: no"))
+    heard.options()["error_cb"](KafkaError(KafkaError._AUTHENTICATION, "sasl: no"))
     late = KafkaException(KafkaError(KafkaError._TIMED_OUT))
     assert type(of_librdkafka(late, PLACE, doing="list its topics", heard=heard)) is LoginRefused
     assert type(of_librdkafka(late, PLACE, doing="list its topics")) is Unavailable
+
+
+def test_a_client_that_nobody_has_any_more_ends_at_once():
+    """It has threads and files; the collector may not come for a long time."""
+    made = Cluster(KafkaAddress.parse("kafka://127.0.0.1:1"))
+    made._admin()
+    reports, heard = weakref.ref(made._heard.options()["error_cb"]), weakref.ref(made._heard)
+    gc.disable()
+    try:
+        del made
+        assert reports() is heard() is None
+    finally:
+        gc.enable()

@@ -40,5 +40,5 @@ def test_a_worker_lands_in_kafka_and_offsets_are_moved_there(broker, tmp_path):
     with pytest.raises(InvalidPlan, match="moved, and not be forgotten"):
         forget_offset(app, "a")
     with app.start(carrier="in-process") as running:
-        running.await_caught_up(60)
+        running.await_caught_up(300)
         assert sorted(row["id"] for row in app.view("v").to_pylist()) == [1, 2, 2, 3, 3]

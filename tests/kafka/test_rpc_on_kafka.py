@@ -70,7 +70,7 @@ def test_an_app_on_kafka_answers(place, tmp_path):
     quotes = app.rpc("quotes", "product string, amount int")
     quotes.reply(quotes.requests.select("request_id", total="amount * 2"))
     with app.start(carrier="in-process") as running:
-        running.await_caught_up(60)
+        running.await_caught_up(300)
         with hr.Client(place) as client:
             sent = [client.send("quotes", {"amount": n}, request_id=f"{n % 3}", timeout="1 minute") for n in (1, 2, 4)]
             assert [each.result(60) for each in sent] == [{"total": 2}, {"total": 4}, {"total": 2}]

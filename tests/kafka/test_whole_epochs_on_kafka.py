@@ -95,8 +95,8 @@ def test_both_apps_run_and_no_epoch_is_seen_half(broker, tmp_path):
                 producer.produce(broker.topic("transfers"), json.dumps(row))
             producer.flush()
             threading.Event().wait(0.05)
-        writing.await_caught_up(60)
-        reading.await_caught_up(60)
+        writing.await_caught_up(300)
+        reading.await_caught_up(300)
     assert sink.seen == [0] * len(sink.seen)
     assert sink.rows == 2 * count
     assert len(sink.seen) > 2

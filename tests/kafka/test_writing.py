@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 import writing
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from headrace.base.broker_errors import RecordTooLarge
+from headrace.base.broker_errors import BrokerFailed, RecordTooLarge
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Fenced, OutputLost, Unavailable
 from headrace.connect.formats import format_named
@@ -223,6 +224,31 @@ def test_a_record_above_the_limit_is_named_and_nothing_of_its_epoch_is_visible(b
     again = writing.opened(sink)
     again.publish(0, {"out": iter([*writing.rows(1), *writing.rows(7, text=large)])})
     assert writing.ids(broker) == [1, 7]
+
+
+@pytest.mark.parametrize("options", ["", "&compression.type=gzip", "&compression.type=snappy"])
+def test_an_epoch_is_sent_in_batches_that_its_topic_takes(broker, options):
+    address = KafkaAddress.parse(f"{broker.address}{options}")
+    cluster(address).create(
+        broker.topic("out"), partitions=2, settings={"max.message.bytes": "3000", "retention.ms": "-1"}
+    )
+    writer = writing.opened(writing.sink_at(address))
+    noise = hashlib.shake_256(b"").hexdigest(1_000)
+    writer.publish(0, {"out": iter([*writing.rows(*range(300)), *writing.rows(*range(300, 310), text=noise)])})
+    writer.publish(1, {"out": writing.rows(*range(310, 600))})
+    assert writing.ids(broker) == list(range(600))
+    writer.close()
+
+
+def test_who_sends_times_that_a_topic_refuses_is_told_both_of_its_bounds(broker):
+    address = KafkaAddress.parse(broker.address)
+    bounds = [f"message.timestamp.{side}.max.ms" for side in ("before", "after")]
+    cluster(address).create(broker.topic("out"), partitions=2, settings=dict.fromkeys(bounds, "1"))
+    writer = writing.opened(writing.sink_at(address))
+    with pytest.raises(BrokerFailed) as error:
+        writer.publish(0, {"out": writing.rows(1)})
+    assert all(f"{each}=9223372036854775807" in error.value.hint for each in bounds)
+    writer.close()
 
 
 def test_a_record_above_the_limit_can_be_a_dead_letter(broker):

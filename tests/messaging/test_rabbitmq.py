@@ -135,6 +135,24 @@ def test_metadata_of_a_message_fills_columns(broker, tmp_path):
     assert found == ["t7", broker.out, f"{WRITER}/4/0", "t7", False]
 
 
+def test_a_time_that_no_calendar_has_is_a_dead_letter(broker, tmp_path):
+    columns = pa.schema([("id", pa.int32()), ("at", pa.timestamp("us", "UTC"))])
+    for i, seconds in enumerate([1_700_000_000, 1_700_000_000_000_000, 1_700_000_001]):
+        broker.rabbit.send(b'{"id": %d}' % i, timestamp=seconds)
+    with Filled(tmp_path / "log", columns).by(broker.feed(metadata={"at": "time"})) as run:
+        run.has([0, 2])
+        until(lambda: run.rows("landed.dead"))
+        assert "its time is no value of the column at" in run.rows("landed.dead")[0]["reason"]
+
+
+def test_a_key_that_is_a_number_deletes_a_row(broker, tmp_path):
+    broker.add([b'{"id": 7, "text": "t"}', b'{"id": 8, "text": "t"}'])
+    broker.rabbit.send(b"", headers={"headrace-key": 7})
+    with Filled(tmp_path / "log").by(broker.feed(key="id")) as run:
+        until(lambda: len(run.rows()) == 3)
+        assert [(row["id"], row["text"]) for row in run.rows()] == [(7, "t"), (8, "t"), (7, None)]
+
+
 def test_a_table_goes_through_an_exchange_into_a_table(broker, tmp_path):
     """A deleted row is a message with its key and an empty body, which the feed reads as a deletion."""
     app = hr.App("there", storage=tmp_path / "there")
@@ -194,6 +212,13 @@ def test_a_message_that_is_too_large_is_named(broker):
     with pytest.raises(MessageTooLarge, match="17,000,0") as raised:
         writer.publish(3, iter([pa.record_batch(columns)]))
     assert f"{WRITER}/3/1" in raised.value.detail
+    writer.close()
+
+
+def test_a_routing_key_that_is_too_long_is_named(broker):
+    writer = opened(rabbitmq.exchange(broker.url(), "amq.topic", routing_key="{text}"))
+    with pytest.raises(BrokerFailed, match="255 bytes at most"):
+        writer.publish(0, iter([pa.record_batch({"id": [1], "text": ["ż" * 128]})]))
     writer.close()
 
 

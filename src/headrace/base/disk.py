@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from typing import IO, TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ MOST_AT_ONCE = 1 << 20
 """The bytes of one system call. For more, Linux 6 takes pages of 2 MB: new ones come five times as slowly (0093)."""
 _VECTORS = 512
 """The buffers of one system call."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
 
 
 def sync_folder(folder: Path) -> None:
@@ -29,6 +32,13 @@ def in_the_way(folder: Path) -> Path | None:
     """Return what is no folder where a folder, or one above it, would have to be; None if there is nothing."""
     nearest = next(path for path in (folder, *folder.parents) if path.is_symlink() or path.exists())
     return None if nearest.is_dir() else nearest
+
+
+def says_full(error: BaseException) -> bool:
+    """Whether an error is that of a full disk; DuckDB, Arrow, Spark and stores say so in their texts only."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    return any(text in str(error) for text in _FULL_TEXTS)
 
 
 def file_size_limit() -> int | None:

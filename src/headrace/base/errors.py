@@ -342,7 +342,7 @@ class ViewOutOfStep(InternalError):
         super().__init__(
             f'epoch {epoch} withdraws {missing} row{"s" if missing > 1 else ""} that the view "{name}" does not have',
             detail="The epoch was not applied; the views are as they were before it.",
-            hint="If the file of the views was replaced or edited, recompute it: headrace reset FILE.",
+            hint="If others changed the views, stop the app and build them anew: headrace verify FILE --repair",
         )
 
 

@@ -264,7 +264,7 @@ class _Reader:
             self.fail(f"types are inside each other more than {MAX_DEPTH} times")
         self.take("<")
         if word == "struct":
-            kind = pa.struct(self.fields(until=">"))
+            kind = pa.struct(self._distinct(self.fields(until=">")))
         elif word == "array":
             kind = pa.list_(self.type())
         else:
@@ -274,6 +274,14 @@ class _Reader:
         self.take(">")
         self.depth -= 1
         return kind
+
+    def _distinct(self, fields: list[pa.Field]) -> list[pa.Field]:
+        names = [field.name for field in fields]
+        if not names:
+            self.fail("a struct has no fields")
+        if twice := [name for name in names if names.count(name) > 1]:
+            self.fail(f'the field "{twice[0]}" of a struct is named twice')
+        return fields
 
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from headrace.cli.output import Commands, example, json_option, note, say, say_j
 from headrace.cli.parameters import FOLDER
 from headrace.cli.programs import NoApp, load_app
 from headrace.cli.status import feed_progress
+from headrace.cli.stop import Stop
 from headrace.engine.connectors.checking import check_app
 from headrace.engine.connectors.control import FOLDER as CONNECT
 from headrace.engine.connectors.control import Control, Wishes, reported
@@ -83,27 +82,26 @@ def run(target: str, *, storage: Path | None, sinks: bool, until_ended: bool, as
     """
     apps, folder = _apps(target, storage)
     worker = Worker(apps, folder, sinks=sinks, until_ended=until_ended)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.set())  # noqa: ARG005 -- what signal asks for
+    stop = Stop(quiet=True)
     show = _show_json if as_json else _show
     if not as_json:
         note(f"running {counted(len(worker.units), 'connector')} of {', '.join(app.name for app in apps)} …")
     short = len(apps) == 1
-    try:
-        _watch(worker, stop, until_ended=until_ended, show=lambda states: show(_named(states, short=short)))
-    finally:
-        last = _named(worker.close(), short=short)
+    with stop.listening():
+        try:
+            _watch(worker, stop, until_ended=until_ended, show=lambda states: show(_named(states, short=short)))
+        finally:
+            last = _named(worker.close(), short=short)
     show(last)
     failed = {name: state["error"] for name, state in last.items() if state["state"] == "failed"}
-    if failed and not stop.is_set():
+    if failed and not stop.requested:
         raise ConnectorsFailed(
             "; ".join(f"{name} failed: {error}" for name, error in failed.items()),
             hint="Mend the cause and start again: what was landed stays, and the connector goes on behind it.",
         )
 
 
-def _watch(worker: Worker, stop: threading.Event, *, until_ended: bool, show: Callable[[dict[str, Any]], None]) -> None:
+def _watch(worker: Worker, stop: Stop, *, until_ended: bool, show: Callable[[dict[str, Any]], None]) -> None:
     """Show what changes until the end."""
     shown: dict[str, Any] = {}
     while True:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.base.errors import InvalidTime, PlanError
 from headrace.cli.stop import Stop
-from headrace.cli.values import as_text, plain
+from headrace.cli.values import as_text, plain, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -111,7 +111,7 @@ def _rows_between(
     for batch in topic.batches(partition, start, end, columns=columns):
         number = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
         rows = record_filter.apply(pa.Table.from_batches([batch]).append_column("_partition", number))
-        yield from rows.to_pylist(maps_as_pydicts="strict")
+        yield from rows_of(rows)
 
 
 def _row_to_show(row: dict[str, Any], request: ConsumeRequest) -> dict[str, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.log import Log
 
 _APP = "app"
+_INSTEAD = "See who reads a topic: headrace topics describe NAME {at}. kafka-consumer-groups moves groups."
 _KINDS = {"consumers": "members", "queue": "workers"}
 
 
@@ -32,7 +33,7 @@ def groups() -> None:
 @json_option
 def list_(*, log_folder: Path | None, app: str | None, as_json: bool) -> None:
     """List all groups: their topics, how many members they have, and how many records they have not done."""
-    with open_log(log_folder, app) as log:
+    with open_log(log_folder, app, instead=_INSTEAD) as log:
         found = [*groups_of(log, now=log.clock.now()), *_apps(log)]
     if as_json:
         say_json([_facts(each) for each in found])
@@ -49,7 +50,7 @@ def list_(*, log_folder: Path | None, app: str | None, as_json: bool) -> None:
 @json_option
 def describe(name: str, *, log_folder: Path | None, app: str | None, as_json: bool) -> None:
     """Show how far a group, a queue or an app came in each partition, and which process reads it."""
-    with open_log(log_folder, app) as log:
+    with open_log(log_folder, app, instead=_INSTEAD) as log:
         found = [each for each in _apps(log) if each.name == name]
         try:
             found = [*group_named(log, name, now=log.clock.now()), *found]
@@ -80,7 +81,7 @@ def reset(name: str, *, to: str, topic: str | None, log_folder: Path | None, app
 
     An app begins again with `headrace reset`.
     """
-    with open_log(log_folder, app) as log:
+    with open_log(log_folder, app, instead=_INSTEAD) as log:
         try:
             known = group_named(log, name, now=log.clock.now())
         except UnknownGroup:

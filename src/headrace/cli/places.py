@@ -19,11 +19,13 @@ from headrace.log import Log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.app import App
     from headrace.log import Topic
     from headrace.plan.nodes import Node
     from headrace.views.store import Views
 
 STORAGE = Path(".headrace")
+_BROKERS = "This command is for topics of a log; brokers have kafka-configs and kafka-topics."
 
 
 class NoLog(PlanError):
@@ -66,8 +68,11 @@ def _app_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--app", metavar="FILE", help="Use the topics and views of the app in this program.")(command)
 
 
-def open_log(folder: Path | None, app: str | None, *, creates: bool = False) -> Log:
-    """Return the log that the options name. `creates`: whether the command may create it.
+def open_log(folder: Path | None, app: str | None, *, creates: bool = False, instead: str = _BROKERS) -> Log:
+    """Return the log that the options name.
+
+    `creates`: whether the command may create it. `instead`: what to do where the app's topics are in Kafka, if the
+    command has no `--at`.
 
     Raises:
         NoLog: `--log` names a folder that is missing, or holds no log.
@@ -77,14 +82,19 @@ def open_log(folder: Path | None, app: str | None, *, creates: bool = False) -> 
     if app is not None:
         program_app = load_app(app)
         if is_address(program_app.topics):
-            raise PlanError(
-                f"the topics of the app {program_app.name} are in Kafka",
-                hint=f"Leave --app out, and say --at {KafkaAddress.parse(program_app.topics or '')}",
-            )
+            hint = _in_kafka(program_app, instead)
+            raise PlanError(f"the topics of the app {program_app.name} are in Kafka", hint=hint)
         return Log(log_path(program_app.storage, program_app.topics))
     if folder is not None and not creates:
         _check_log(folder)
     return Log(folder if folder is not None else STORAGE / "log")
+
+
+def _in_kafka(app: App, instead: str) -> str:
+    """Return what there is for an app's topics in Kafka: this command with `--at` if it has that, or another one."""
+    at = f'--at "{KafkaAddress.parse(app.topics or "")}"'
+    has_at = any(each.name == "at" for each in click.get_current_context().command.params)
+    return f"Leave --app out, and say {at}" if has_at else instead.format(at=at)
 
 
 def _check_log(folder: Path) -> None:

@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import math
-import select
 from operator import itemgetter
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from headrace.base.errors import InvalidRows, PlanError, did_you_mean
 from headrace.base.text import counted
 from headrace.base.time import SystemClock
+from headrace.base.waiting import readable
 from headrace.cli.json_tables import JsonTables
 from headrace.cli.values import from_json, from_text
 from headrace.log.rows import rows_to_table
@@ -100,7 +100,7 @@ class Lines:
 
     def _waits(self) -> bool:
         try:
-            return not select.select([self._stream.fileno()], [], [], QUIET_SECONDS)[0]
+            return not readable(self._stream, QUIET_SECONDS)
         except (OSError, ValueError, io.UnsupportedOperation):
             return False  # not a pipe: reading never blocks
 

@@ -16,11 +16,37 @@ import pyarrow as pa
 
 from headrace.base.text import counted
 from headrace.base.time import MICROS, show_duration
+from headrace.connect.formats.calendar_text import date_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TRUE, _FALSE = {"true", "t", "1", "yes"}, {"false", "f", "0", "no"}
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as values of Python; a time of a year that Python does not have is ISO text."""
+    try:
+        return table.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):
+        columns = [[_python(value) for value in column] for column in table.columns]
+        return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    if isinstance(value, pa.MapScalar):
+        return {_python(each["key"]): _python(each["value"]) for each in value.values}
+    if isinstance(value, pa.ListScalar | pa.LargeListScalar):
+        return [_python(each) for each in value.values]
+    if isinstance(value, pa.StructScalar):
+        return {name: _python(value[name]) for name in value}
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        is_date = isinstance(value, pa.Date32Scalar)
+        return date_text(value.value) if is_date else time_text(value.value, "Z" if value.type.tz else "")
 
 
 def plain(value: Any) -> Any:

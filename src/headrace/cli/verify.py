@@ -13,6 +13,7 @@ from headrace.cli.parameters import FOLDER
 from headrace.cli.places import STORAGE, check_storage
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
+from headrace.connect.stores import is_elsewhere
 from headrace.engine.recovery.verify import repair_views
 from headrace.engine.recovery.verify import verify as verify_all
 
@@ -52,7 +53,8 @@ def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, r
         check_storage(folder)
     path = log_folder or log_path(folder, None if app is None else app.topics)
     repaired = repair_views(app) if app is not None and repair else []
-    found = [*verify_all(folder, path, progress=_silent if as_json else _say_part)]
+    elsewhere = app is not None and is_elsewhere(app.topics)
+    found = [*verify_all(folder, path, elsewhere=elsewhere, progress=_silent if as_json else _say_part)]
     if as_json:
         answer = {"storage": str(folder), "log": str(path), "whole": not found, "findings": list(map(asdict, found))}
         say_json(answer | ({"repaired": repaired} if repair else {}))

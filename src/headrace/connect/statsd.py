@@ -144,16 +144,18 @@ def parsed(lines: bytes, at: int) -> tuple[pa.Table, list[DeadRecord]]:
         pc.and_(pc.is_valid(found), pc.or_(is_set, pc.match_substring_regex(value, _NUMBER))), fill_value=False
     )
     rate = _numbers(found.field("rate"), pc.and_(good, pc.greater(pc.utf8_length(found.field("rate")), 0)))
-    good = pc.and_(good, pc.fill_null(pc.greater(rate, 0.0), fill_value=True))
+    good = pc.and_(good, pc.fill_null(pc.and_(pc.greater(rate, 0.0), pc.is_finite(rate)), fill_value=True))
+    numbers = _numbers(value, pc.and_(good, pc.invert(is_set)))
+    good = pc.and_(good, pc.fill_null(pc.is_finite(numbers), fill_value=True))
     dead = [DeadRecord(line, "it is no metric: name:value|type") for line in each.filter(pc.invert(good)).to_pylist()]
-    found, is_set, rate = found.filter(good), is_set.filter(good), rate.filter(good)
+    found, is_set, rate, numbers = (each.filter(good) for each in (found, is_set, rate, numbers))
     kind, value, tags = found.field("type"), found.field("value"), found.field("tags")
     words = pa.array(list(_WORDS.values()))
     signed = pc.match_substring_regex(value, r"^[+-]")
     columns = [
         found.field("name"),
         words.take(pc.index_in(kind, value_set=pa.array(list(_WORDS)))),
-        _numbers(value, pc.invert(is_set)),
+        numbers,
         pc.if_else(is_set, value, pa.scalar(None, pa.string())),
         pc.and_(pc.equal(kind, "g"), signed),
         pc.fill_null(rate, 1.0),
@@ -178,7 +180,8 @@ def _numbers(texts: pa.Array, wanted: pa.Array) -> pa.Array:
 def send(url: str, *, name: str, value: str, type: str = "gauge", tags: str | None = None) -> StatsdSink:  # noqa: A002 -- StatsD's word
     """Return a sink that sends each row as a metric: nobody knows whether it arrives, and a crash repeats some.
 
-    So gauges and sets are right after a crash; a counter may have counted twice.
+    So gauges and sets are right after a crash; a counter may have counted twice. A gauge below zero is set to zero just
+    before, in the same datagram: a number with a sign would be added.
 
     Args:
         url: `statsd://host:port`.
@@ -282,12 +285,16 @@ class StatsdWriter(SinkWriter):
         names = pa.array(
             addresses(sink.name, pa.record_batch(texts)) if texts else [sink.name] * rows.num_rows, pa.string()
         )
-        end = pa.scalar(f"|{TYPES[sink.type]}")
+        values, end = text_of(rows.column(sink.value)), pa.scalar(f"|{TYPES[sink.type]}")
         tags = pa.scalar("")
         if sink.tags:
             found = pc.fill_null(text_of(rows.column(sink.tags)), "")
             tags = pc.if_else(pc.equal(found, ""), "", pc.binary_join_element_wise("|#", found, ""))
-        lines = pc.binary_join_element_wise(names, ":", text_of(rows.column(sink.value)), end, tags, "")
+        lines = pc.binary_join_element_wise(names, ":", values, end, tags, "")
+        if sink.type == "gauge":
+            zero = pc.binary_join_element_wise(names, ":0", end, tags, "\n", "")
+            signed = pc.starts_with(values, "-")
+            lines = pc.if_else(signed, pc.binary_join_element_wise(zero, lines, ""), lines)
         return lines.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
     def close(self) -> None:

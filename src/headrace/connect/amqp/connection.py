@@ -6,7 +6,6 @@ that was not asked for, and TLS is Python's.
 
 from __future__ import annotations
 
-import select
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import proton
 from proton import Collector, Endpoint, Event, Transport, TransportException
 
 from headrace.base.time import SystemClock
+from headrace.base.waiting import readable
 from headrace.connect.amqp.address import PORTS, TLS, UNAUTHORIZED, Refused
 from headrace.connect.messages.tls import tls_context
 
@@ -130,8 +130,7 @@ class Connection:
         """
         self._transport.tick(_MACHINE.monotonic())
         self._write()
-        pending = getattr(self._socket, "pending", lambda: 0)()
-        arrives = bool(pending or select.select([self._socket], [], [], seconds)[0])
+        arrives = readable(self._socket, seconds)
         if arrives:
             self._read()
         self._look()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
@@ -16,7 +15,15 @@ from headrace.base.errors import InvalidArgument
 from headrace.connect.amqp.address import address_of, failures
 from headrace.connect.amqp.connection import MOST_BYTES, Connection
 from headrace.connect.feed import Feed
-from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import (
+    Message,
+    MessageLanding,
+    Reading,
+    ReadingOptions,
+    key_of,
+    reading,
+    time_of,
+)
 from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER
 
 if TYPE_CHECKING:
@@ -238,11 +245,11 @@ class _Incoming:
         key = headers.get(KEY_HEADER) or message.group_id or None
         about = {name: _plain(getattr(message, _FIELDS[name])) for name in self._needs if name in _FIELDS}
         if "time" in self._needs:
-            about["time"] = datetime.fromtimestamp(message.creation_time, UTC) if message.creation_time else None
+            about["time"] = time_of(message.creation_time) if message.creation_time else None
         return Message(
             _body(message.body),
             None if found is None else str(found),
-            key.encode() if isinstance(key, str) else key,
+            key_of(key),
             headers,
             about,
         )

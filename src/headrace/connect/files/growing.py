@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from headrace.connect.feed import Feed
-from headrace.connect.files.reading_lines import CHUNK_BYTES, HEAD_BYTES, begins_as, decoded, head_of, land_while
+from headrace.connect.files.reading_lines import (
+    CHUNK_BYTES,
+    HEAD_BYTES,
+    MARK,
+    begins_as,
+    decoded,
+    head_of,
+    land_while,
+)
 from headrace.connect.formats import format_named
 
 if TYPE_CHECKING:
@@ -77,7 +85,7 @@ class Lines(Feed):
             chunk = self._complete_lines(file)
         if not chunk:
             return False
-        rows, dead = decoded(chunk, landing.schema, self.format)
+        rows, dead = decoded(chunk if start else chunk.removeprefix(MARK), landing.schema, self.format)
         at = {"inode": about.st_ino, "bytes": start + len(chunk), "head": head or head_of(chunk)}
         position = json.dumps(at).encode()
         landing.append(rows, position=position, dead=dead)

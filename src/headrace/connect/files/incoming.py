@@ -17,6 +17,7 @@ from headrace.connect.files.reading_lines import (
     CHUNK_BYTES,
     HEAD_BYTES,
     LOOK_SECONDS,
+    MARK,
     begins_as,
     decoded,
     head_of,
@@ -44,15 +45,15 @@ def folder(
     """Return a feed that lands the lines of all files of a folder, also of those that come later: each exactly once.
 
     The position is how far each file was read, by its inode and its first 1,024 bytes, stored with each append; files
-    that are gone are forgotten. So a file may be renamed inside the folder, and may grow. The last line of a file needs
-    no line end once the file has not changed for a second: write files aside and rename them, or end lines. Files whose
-    names begin with a dot are left alone. Files are read in the order of their names. A line that cannot be decoded
-    goes to `<topic>.dead`.
+    that are gone are forgotten, unless the folder is gone too. So a file may be renamed inside it, and may grow. The
+    last line of a file needs no line end once the file has not changed for a second: write files aside and rename them,
+    or end lines. Files whose names begin with a dot are left alone. Files are read in the order of their names. A line
+    that cannot be decoded goes to `<topic>.dead`.
 
     Args:
         path: the folder; it is waited for.
         pattern: which names, such as `"*.jsonl"`; `"**/*.jsonl"` also those in folders below.
-        format: the format of a line: "json" or "csv".
+        format: the format of a line: "json" or "csv", where no value may have a line end.
         header: whether the first line of each file is left out.
         follow: False: land what is in the folder, then end.
 
@@ -129,7 +130,10 @@ class PlaceReading:
                     found = self._append()
                     if self._stop.is_set() or not self._landing.has_room():
                         return True
-        self._read = {version: read for version, read in self._read.items() if version in present}
+        if not self._read.keys() <= present:  # one that was renamed meanwhile is seen when it is looked again
+            present |= {file.version for file in self._place.files(after=self._after) if for_readers(file.name)}
+        if self._place.can_be_read():
+            self._read = {version: read for version, read in self._read.items() if version in present}
         return self._append() or found
 
     def _append(self) -> bool:
@@ -148,14 +152,20 @@ class PlaceReading:
             while chunk := self._lines(file, read.bytes):
                 read = _Read(read.bytes + len(chunk), file.changed, read.head or head_of(chunk))
                 self._read[file.version], self._moved = read, True
-                if self._feed.header and read.bytes == len(chunk):
-                    chunk = chunk[chunk.find(b"\n") + 1 :] if b"\n" in chunk else b""
+                if read.bytes == len(chunk):
+                    chunk = self._behind_header(chunk)
                 yield chunk if chunk.endswith(b"\n") or not chunk else chunk + b"\n"
         except FileNotFoundError:
             return  # it was taken away meanwhile
         if self._feed.ordered and read.bytes >= file.size and file.complete:
             self._after = file.name
             self._read.pop(file.version, None)
+
+    def _behind_header(self, first: bytes) -> bytes:
+        """Return the records in what a file begins with."""
+        if self._feed.header:
+            return first[first.find(b"\n") + 1 :] if b"\n" in first else b""
+        return first.removeprefix(MARK)
 
     def _known(self, file: Stored) -> _Read:
         """Return how far a file was read; nothing of it where another one has its number."""

@@ -63,6 +63,10 @@ class NewFile(Protocol):
 class OpenPlace(Protocol):
     """A place that is in use."""
 
+    def can_be_read(self) -> bool:
+        """Whether it is there: that it has no files then means that they are gone."""
+        return True
+
     def files(self, *, below: str = "", after: str = "") -> Iterator[Stored]:
         """Return the files whose names begin with `below`, sorted by name, those behind `after` alone."""
         ...
@@ -152,6 +156,9 @@ class FolderPlace:
 class _OpenFolder(OpenPlace):
     def __init__(self, root: Path, pattern: str) -> None:
         self._root, self._pattern = root, pattern
+
+    def can_be_read(self) -> bool:
+        return os.access(self._root, os.R_OK | os.X_OK)
 
     def files(self, *, below: str = "", after: str = "") -> Iterator[Stored]:
         """Return its files; one that is taken away meanwhile is left out."""

@@ -20,6 +20,8 @@ CHUNK_BYTES = 1 << 20
 LOOK_SECONDS = 0.2
 HEAD_BYTES = 1_024
 """By so many first bytes a file is told from one that got its inode later."""
+MARK = b"\xef\xbb\xbf"
+"""What some programs write at the beginning of a file of UTF-8 (the byte order mark): it is of no record."""
 
 
 def land_while(
@@ -40,8 +42,9 @@ def land_while(
 
 
 def decoded(chunk: bytes, schema: pa.Schema, form: str) -> tuple[pa.RecordBatch, list[DeadRecord]]:
-    """Return the lines of a chunk as rows, and those that cannot be decoded."""
-    texts = [line for line in chunk.decode("utf-8", "replace").split("\n") if line.strip()]
+    """Return the lines of a chunk as rows, and those that cannot be decoded; a line ends with LF or CR LF."""
+    lines = chunk.decode("utf-8", "replace").split("\n")
+    texts = [line.removesuffix("\r") for line in lines if line.strip()]
     found = format_named(form).decode(pa.array(texts, pa.string()), schema)
     reasons = found.reasons.to_pylist()
     dead = [DeadRecord(text, why) for text, why in zip(texts, reasons, strict=True) if why is not None]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
 from types import MappingProxyType
@@ -142,6 +142,19 @@ def reading(known: Collection[str], options: ReadingOptions) -> Reading:
         id=found,
         remember=remember,
     )
+
+
+def time_of(number: float, *, in_second: int = 1) -> datetime | float:
+    """Return the instant that a sender's number says; the number where no calendar has it: it fits no column."""
+    try:
+        return datetime.fromtimestamp(number / in_second, UTC)
+    except (ValueError, OverflowError, OSError):
+        return number
+
+
+def key_of(found: object) -> bytes | None:
+    """Return the key that a sender has put into a header, as which it may be of any type."""
+    return found if found is None or isinstance(found, bytes) else _text(found).encode()
 
 
 class MessageLanding:
@@ -284,10 +297,10 @@ class _MessageRows:
 
 
 def _known(messages: Sequence[Message], what: str) -> list[bytes | None]:
-    """Return what each message is recognised by, None where it has nothing."""
+    """Return what each message is recognised by, None where it has nothing; an empty text is nothing."""
     values = [each.id for each in messages] if what == "id" else [each.value(what) for each in messages]
     texts = [each.encode() if isinstance(each, str) and each.isascii() else _of_text(each) for each in values]
-    return [None if each is None else blake2b(each, digest_size=_ID_BYTES).digest() for each in texts]
+    return [blake2b(each, digest_size=_ID_BYTES).digest() if each else None for each in texts]
 
 
 def _of_text(value: object) -> bytes | None:

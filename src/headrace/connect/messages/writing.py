@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypedDict, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.broker_errors import BrokerFailed
 from headrace.base.errors import InvalidPlan, UnknownColumn, did_you_mean
 from headrace.connect.encoding import present_alone
 from headrace.connect.format import HEADERS, VALUE
@@ -34,6 +35,7 @@ MOST_ID = 96
 """A writer with a longer name is named by a hash of it in ids: some brokers take ids of 128 characters at most."""
 TOGETHER = 1_000
 _COLUMN = re.compile(r"\{([^{}]*)\}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Outgoing(NamedTuple):
@@ -123,6 +125,10 @@ class MessageSink(Sink):
     def where(self) -> str:
         """What people call it, without secrets."""
         raise NotImplementedError
+
+    def in_address(self, text: str) -> str:
+        """Return a column's text as it stands in an address."""
+        return text
 
     def for_step(
         self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
@@ -248,7 +254,7 @@ def _messages(sink: MessageSink, stem: str, first: int, rows: pa.RecordBatch) ->
     keys = how.key_format.encode(rows.select(list(sink.key))).cast(pa.binary()).to_pylist() if sink.key else []
     own = encoded.column(HEADERS).to_pylist() if HEADERS in encoded.schema.names else [None] * count
     named = {name: text_of(rows.column(column)).to_pylist() for name, column in how.headers}
-    to = addresses(how.address, rows)
+    to = addresses(how.address, rows, sink.in_address)
     times = rows.column("_time").to_pylist() if "_time" in rows.schema.names else [None] * count
     return [
         Outgoing(
@@ -264,18 +270,41 @@ def _messages(sink: MessageSink, stem: str, first: int, rows: pa.RecordBatch) ->
     ]
 
 
+def one_line(text: str) -> str:
+    """Return a text as a header can have it that ends with its line: control characters are spaces."""
+    return _CONTROL.sub(" ", text)
+
+
+def key_header(message: Outgoing, where: str, line: Callable[[str], str] = one_line) -> dict[str, str]:
+    """Return the header with the key of a message, as `line` makes it one that can be sent; none where it has no key.
+
+    Raises:
+        BrokerFailed: it is another text there, and the message says that its row is deleted: it would be another row.
+
+    """
+    if message.key is None:
+        return {}
+    found = line(message.key.decode(errors="replace"))
+    if not message.body and found.encode() != message.key:
+        raise BrokerFailed(
+            f"the row with the key {message.key!r} cannot be deleted in {where}: no header can have this key",
+            hint='key_format="json" writes line ends so that a header can have them.',
+        )
+    return {KEY_HEADER: found}
+
+
 def columns_in(template: str) -> list[str]:
     """Return the columns that a template names."""
     return _COLUMN.findall(template)
 
 
-def addresses(template: str, rows: pa.RecordBatch) -> list[str]:
-    """Return a template for each row, with the texts of its columns."""
+def addresses(template: str, rows: pa.RecordBatch, written: Callable[[str], str] = str) -> list[str]:
+    """Return a template for each row, with the texts of its columns as `written` has them."""
     names = columns_in(template)
     if not names:
         return [template] * rows.num_rows
     texts = {name: pc.fill_null(text_of(rows.column(name)), "").to_pylist() for name in names}
-    return [_COLUMN.sub(lambda found, at=at: texts[found[1]][at], template) for at in range(rows.num_rows)]  # type: ignore[misc]
+    return [_COLUMN.sub(lambda found, at=at: written(texts[found[1]][at]), template) for at in range(rows.num_rows)]  # type: ignore[misc]
 
 
 def _stem(writer: str) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import select
 import socket
-import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import SystemClock
+from headrace.base.waiting import readable
 from headrace.connect.messages.tls import secured_address, tls_context
 from headrace.connect.mqtt import packets
 from headrace.connect.mqtt.packets import Kind, Packet, Property
@@ -214,9 +213,7 @@ class Connection:
 
     def _is_there(self, seconds: float) -> bool:
         """Whether something can be read."""
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-            return True
-        return bool(select.select([self._socket], [], [], seconds)[0])
+        return readable(self._socket, seconds)
 
     def _broken(self, error: OSError) -> Unavailable:
         return Unavailable(f"{self.address.place} does not answer: {type(error).__name__}: {error}")

@@ -51,6 +51,8 @@ _TYPES = {
 FAILED = 0x80
 """Reasons from here on are failures."""
 MOST_PACKET = 256 << 20
+MOST_TEXT = 65_535
+"""The bytes of a text in a packet."""
 
 
 class Packet(NamedTuple):

@@ -10,7 +10,15 @@ from uuid import uuid4
 from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import Unavailable
-from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, MessageWriter, WritingOptions, writing
+from headrace.connect.messages.writing import (
+    ID_HEADER,
+    MessageSink,
+    MessageWriter,
+    WritingOptions,
+    key_header,
+    one_line,
+    writing,
+)
 from headrace.connect.mqtt import packets
 from headrace.connect.mqtt.connection import ANSWER_SECONDS, Connection, mqtt_address
 from headrace.connect.mqtt.packets import Kind, Property
@@ -140,10 +148,16 @@ class _Writer(MessageWriter[MqttTopic]):
                     connection.send(packets.answer(Kind.PUBREL, answer.packet))
 
     def _packet(self, connection: Connection, name: int, each: Outgoing) -> bytes:
-        key = {} if each.key is None else {KEY_HEADER: each.key.decode(errors="replace")}
-        user = {**each.headers, **key, ID_HEADER: each.id}
-        sink = self.sink
-        data = packets.publish(each.address, each.body, qos=sink.qos, name=name, retain=sink.retain, user=user)
+        sink, address = self.sink, each.address
+        user = {header: one_line(text) for header, text in each.headers.items()}
+        user |= key_header(each, sink.where) | {ID_HEADER: each.id}
+        if not address or set(address) & set("+#") or one_line(address) != address:
+            raise BrokerFailed(f"{address!r} is no topic that can be sent to", detail=f"Its message is {each.id}.")
+        longest = max(len(text.encode()) for text in (address, *user.values()))
+        if longest > packets.MOST_TEXT:
+            texts = f"topics and properties of {packets.MOST_TEXT:,} bytes"
+            raise MessageTooLarge(sink.where, id=each.id, size=longest, most=texts)
+        data = packets.publish(address, each.body, qos=sink.qos, name=name, retain=sink.retain, user=user)
         most = connection.limit(Property.MAXIMUM_PACKET_SIZE, packets.MOST_PACKET)
         if len(data) > most:
             raise MessageTooLarge(sink.where, id=each.id, size=len(each.body), most=f"packets of {most:,} bytes")

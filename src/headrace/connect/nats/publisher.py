@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import nats
 
-from headrace.base.broker_errors import MessageTooLarge
+from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
 from headrace.base.errors import InvalidArgument
-from headrace.connect.messages.writing import KEY_HEADER, MessageSink, MessageWriter, WritingOptions, writing
+from headrace.connect.messages.writing import MessageSink, MessageWriter, WritingOptions, key_header, writing
 from headrace.connect.nats.session import Session, nats_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.base.time import Clock
     from headrace.connect.messages.address import BrokerAddress
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.connect.sink import SinkWriter
 
 _ID = "Nats-Msg-Id"
+_MOST_HEADERS = 65_535
 
 
 def subject(url: str, subject: str, **options: Unpack[WritingOptions]) -> NatsSubject:
@@ -87,8 +88,9 @@ class _Writer(MessageWriter[NatsSubject]):
     async def _sent(self, session: Session, messages: Sequence[Outgoing]) -> None:
         answers: list[Any] = []
         for each in messages:
-            key = {} if each.key is None else {KEY_HEADER: each.key.decode(errors="replace")}
-            headers = {name: _one_line(text) for name, text in ({**each.headers, **key}).items()} | {_ID: each.id}
+            headers = {name: _one_line(text) for name, text in each.headers.items()}
+            headers |= key_header(each, self.sink.where, _one_line) | {_ID: each.id}
+            self._check(each, headers)
             try:
                 answers.append(await session.js.publish_async(each.address, each.body, headers=headers))
             except nats.errors.MaxPayloadError as error:
@@ -97,6 +99,22 @@ class _Writer(MessageWriter[NatsSubject]):
                 ) from error
         for answer in answers:
             await answer
+
+    def _check(self, each: Outgoing, headers: Mapping[str, str]) -> None:
+        """Check what the client or the server would drop with the connection.
+
+        Raises:
+            BrokerFailed: it is no subject.
+            MessageTooLarge: the headers are.
+
+        """
+        if not all(each.address.split(".")) or any(mark.isspace() for mark in each.address):
+            raise BrokerFailed(
+                f"{each.address!r} is no subject that can be sent to", detail=f"Its message is {each.id}."
+            )
+        size = sum(len(name.encode()) + len(text.encode()) + 4 for name, text in headers.items()) + 12
+        if size > _MOST_HEADERS:
+            raise MessageTooLarge(self.sink.where, id=each.id, size=size, most=f"headers of {_MOST_HEADERS:,} bytes")
 
 
 def _one_line(text: str) -> str:

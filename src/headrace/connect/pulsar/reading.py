@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 import pulsar
@@ -19,7 +19,7 @@ from headrace.base.errors import InvalidArgument
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.feed import Feed
-from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading, time_of
 from headrace.connect.messages.writing import ID_HEADER
 from headrace.connect.pulsar.greeting import greeted
 from headrace.connect.pulsar.session import Session, check_topic, pulsar_address
@@ -258,8 +258,8 @@ def _message(each: Any) -> Message:
     )
 
 
-def _time(millis: int) -> datetime:
-    return datetime.fromtimestamp(millis / 1000, UTC)
+def _time(millis: int) -> object:
+    return time_of(millis, in_second=1_000)
 
 
 def _text(at: _At) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pika.spec import Basic, BasicProperties
 
 from headrace.base.outside import Unavailable
-from headrace.connect.messages.reading import NO_METADATA, Message
+from headrace.connect.messages.reading import NO_METADATA, Message, key_of, time_of
 from headrace.connect.messages.writing import KEY_HEADER
 from headrace.connect.rabbitmq.deliveries import id_of, is_plain, number_of
 
@@ -113,15 +112,14 @@ class Consumer:
         headers: dict[str, Any] = about.headers or {}
         key = headers.get(KEY_HEADER)
         metadata = {name: _metadata(name, method, about) for name in self._needs} if self._needs else NO_METADATA
-        key = key.encode() if isinstance(key, str) else key
         self._last = method.delivery_tag
-        self._received.append(Message(body, about.message_id, key, headers, metadata))
+        self._received.append(Message(body, about.message_id, key_of(key), headers, metadata))
         self._bytes += len(body)
 
 
 def _metadata(name: str, method: Basic.Deliver, about: BasicProperties) -> object:
     if name == "time":
-        return None if about.timestamp is None else datetime.fromtimestamp(about.timestamp, UTC)
+        return None if about.timestamp is None else time_of(about.timestamp)
     if name == "offset":
         return (about.headers or {}).get(OFFSET)
     return getattr(method if name in _OF_DELIVERY else about, name)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 
+from headrace.base.broker_errors import BrokerFailed
 from headrace.base.outside import Unavailable
 from headrace.connect.messages.writing import KEY_HEADER
 from headrace.connect.rabbitmq.link import Link
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_UNDER_WAY = 2_000
 _MICROS = 1_000_000
+_LONGEST = 255
 
 
 class Publisher:
@@ -62,9 +64,15 @@ class Publisher:
 
         Raises:
             AMQPError, OSError, Unavailable: the broker does not answer, or refuses them.
+            BrokerFailed: a routing key is too long.
 
         """
         for message in messages:
+            if len(message.address.encode()) > _LONGEST:
+                raise BrokerFailed(
+                    f"a routing key has {_LONGEST} bytes at most: {message.address[:_LONGEST]!r} is longer",
+                    detail=f"Its message is {message.id}.",
+                )
             self._link.check()
             self._sent += 1
             self._under_way[self._sent] = message

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 import redis
 
 from headrace.base.errors import InvalidArgument
+from headrace.connect.json_spans import as_text, members
 from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.redis.address import RedisAddress, failures
 from headrace.connect.redis.marks import MarkedWriter
@@ -147,11 +147,7 @@ class _Writer(MarkedWriter):
         if self.sink.field is not None:
             own: dict[str, str | bytes] = {self.sink.field: each.body}
         else:
-            columns = json.loads(each.body) if each.body else {}
-            own = {
-                name: value if isinstance(value, str) else json.dumps(value)
-                for name, value in columns.items()
-                if value is not None
-            }
+            columns = members(each.body.decode()) if each.body else {}
+            own = {name: as_text(value) for name, value in columns.items() if value != "null"}
         key = {} if each.key is None else {KEY_HEADER: each.key}
         return [part for pair in {**own, **each.headers, **key, ID_HEADER: each.id}.items() for part in pair]

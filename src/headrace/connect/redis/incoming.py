@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import redis
@@ -12,7 +11,7 @@ import redis
 from headrace.base.broker_errors import BrokerFailed, PositionLost
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
-from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading, time_of
 from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER
 from headrace.connect.redis.address import RedisAddress, failures
 
@@ -119,12 +118,15 @@ class _Reader:
         place = {"entry": FIRST, "deleted": FIRST} if stored is None else json.loads(stored)
         self.last: str = place["entry"]
         self.deleted: str = place["deleted"]
+        landed = [] if stored is None else place.get("landed")
+        self.landed: set[str] | None = None if landed is None else set(landed)
+        """What a member of a group landed last, and may not have acknowledged; None: an older release did not say."""
         about = self._about()
         newest = about.get("last-generated-id", FIRST.encode()).decode()
         if stored is None:
             self.last = newest if feed.start == "new" and feed.group is None else FIRST
             if self.last != FIRST:
-                messages.land([], position=self._position(self.last))  # a crash does not move the beginning
+                messages.land([], position=self._position())  # a crash does not move the beginning
         elif _order(newest) < _order(self.last):
             raise PositionLost(feed.where, read=f"entry {self.last}", now=f"its last one is {newest}")
         elif feed.group is None:
@@ -158,17 +160,24 @@ class _Reader:
         return [each for entries in some for each in _flat(entries)]
 
     def _land(self, received: Sequence[_Entry]) -> None:
-        fresh = [each for each in received if _order(each[0].decode()) > _order(self.last)]
+        fresh = [each for each in received if self._is_new(each[0].decode())]
         if gone := [name.decode() for name, fields in fresh if not fields]:
             reason = f"entries were deleted before they were landed: {', '.join(gone)}"
-            self.messages.lose(reason, position=self._position(self.last))
+            self.messages.lose(reason, position=self._position())
         there = [(name.decode(), fields) for name, fields in fresh if fields]
         if there:
-            last = fresh[-1][0].decode()
-            self.messages.land([self._message(name, fields) for name, fields in there], position=self._position(last))
-            self.last = last
+            names = [name for name, _ in there]
+            self.last = max(self.last, *names, key=_order)
+            self.landed = set(names) if self.feed.group is not None else set()
+            self.messages.land([self._message(*each) for each in there], position=self._position())
         if self.feed.group is not None:
             self.client.xack(self.feed.stream, self.feed.group, *(name for name, _ in received))
+
+    def _is_new(self, name: str) -> bool:
+        """Whether an entry is not landed: a member of a group may get what another one had, after later entries."""
+        if self.feed.group is None or self.landed is None:
+            return _order(name) > _order(self.last)
+        return name not in self.landed
 
     def _message(self, name: str, fields: dict[bytes, bytes]) -> Message:
         texts = {key.decode(errors="replace"): value for key, value in fields.items()}
@@ -180,11 +189,12 @@ class _Reader:
             body = texts.get(self.feed.field)
         own, key = texts.get(ID_HEADER), texts.get(KEY_HEADER)
         milliseconds = int(name.partition("-")[0])
-        about = {"entry": name, "time": datetime.fromtimestamp(milliseconds / 1000, UTC)}
+        about = {"entry": name, "time": time_of(milliseconds, in_second=1_000)}
         return Message(body, id=own.decode() if own else name, key=key, headers=texts, about=about)
 
-    def _position(self, last: str) -> bytes:
-        return json.dumps({"entry": last, "deleted": self.deleted}).encode()
+    def _position(self) -> bytes:
+        landed = None if self.landed is None else sorted(self.landed)
+        return json.dumps({"entry": self.last, "deleted": self.deleted, "landed": landed}).encode()
 
     def _about(self) -> dict[str, Any]:
         """Return what Redis says of the stream: nothing where there is none."""
@@ -199,7 +209,7 @@ class _Reader:
         if _order(deleted) > max(_order(self.last), _order(self.deleted)):
             self.deleted = deleted
             reason = f"entries after {self.last} were deleted before they were read, up to {deleted}"
-            self.messages.lose(reason, position=self._position(self.last))
+            self.messages.lose(reason, position=self._position())
 
     def _join(self, group: str) -> None:
         try:

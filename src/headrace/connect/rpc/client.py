@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.base.arguments import a_text
+from headrace.base.arguments import a_mapping, a_text
 from headrace.base.errors import HeadraceError, InvalidArgument
 from headrace.base.outside import NoReply, RequestFailed
 from headrace.base.time import MICROS, as_datetime, duration
@@ -81,6 +81,7 @@ class Client:
             RequestFailed: the service could not answer it, and says why.
             UnknownTopic: there is no such service.
             InvalidRows: the request does not have the service's columns.
+            InvalidArgument: it is no mapping, or has a column that the client fills.
 
         """
         micros = duration(timeout, what="timeout")
@@ -104,7 +105,8 @@ class Client:
         """
         repeated = request_id is not None
         name = a_text(request_id, "request_id") if request_id is not None else uuid.uuid4().hex
-        if reserved := {ID, DEADLINE} & request.keys():
+        columns = a_mapping(request, "request")
+        if reserved := {ID, DEADLINE} & columns.keys():
             raise InvalidArgument(f"a request cannot have a column {min(reserved)!r}: the client fills it")
         reader = self._reader(topic)
         waiting = reader.wait_for(name)
@@ -114,7 +116,7 @@ class Client:
                 reader.resolve(name, known)
             else:
                 deadline = as_datetime(self._exchange.clock.now() + duration(timeout, what="timeout"))
-                row = {ID: name, DEADLINE: deadline.isoformat(), **request}
+                row = {ID: name, DEADLINE: deadline.isoformat(), **columns}
                 self._exchange.send(topic, [row])
         except BaseException:
             reader.forget(waiting)

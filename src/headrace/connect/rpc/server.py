@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.base.errors import HeadraceError, InvalidArgument
+from headrace.base.errors import HeadraceError, InvalidArgument, InvalidRows
 from headrace.base.time import duration, instant
 from headrace.connect.rpc.client import LOOK_SECONDS, REMEMBER
 from headrace.connect.rpc.exchange import DEADLINE, ERROR, ID, REPLIES, Received
@@ -130,9 +130,23 @@ class Server:
             if reply is not None:
                 replies.setdefault(each.partition, []).append(reply)
         for partition, rows in replies.items():
-            self._exchange.send(f"{self.topic}{REPLIES}", rows, partition=partition)
+            self._send(rows, partition)
         if found and not self._members.commit():
             self._known.clear()
+
+    def _send(self, rows: Sequence[Mapping[str, Any]], partition: int) -> None:
+        """Send replies; one that does not fit the columns of replies is an error, and takes no other with it."""
+        try:
+            self._exchange.send(f"{self.topic}{REPLIES}", rows, partition=partition)
+        except InvalidRows as error:
+            if len(rows) > 1:
+                for row in rows:
+                    self._send([row], partition)
+                return
+            name = rows[0][ID]
+            _LOGGER.warning("service %s: the reply to %s does not fit: %s", self.topic, name, error.what)
+            failed = self._known[partition][name] = _failed(name, error)
+            self._exchange.send(f"{self.topic}{REPLIES}", [failed], partition=partition)
 
     def close(self) -> None:
         """Leave the group: the others get its requests."""
@@ -146,15 +160,15 @@ class Server:
             self.answered, self.repeated = self.answered + 1, self.repeated + 1
             return known[name]
         now, deadline = self._exchange.clock.now(), request.row.get(DEADLINE)
-        if deadline is not None and instant(deadline) < now:
-            self.expired += 1
-            return None
         given = {column: value for column, value in request.row.items() if column != DEADLINE}
         try:
+            if deadline is not None and instant(deadline) < now:
+                self.expired += 1
+                return None
             reply = {ID: name, ERROR: None, **self._answer(given)}
         except Exception as error:
             _LOGGER.warning("service %s: request %s failed", self.topic, name, exc_info=error)
-            reply = {ID: name, ERROR: f"{type(error).__name__}: {error}"}
+            reply = _failed(name, error)
         self.answered += 1
         known[name] = reply
         self._times[request.partition][name] = now
@@ -176,6 +190,12 @@ class Server:
     def _revoked(self, partitions: Sequence[int]) -> None:
         for partition in partitions:
             self._known.pop(partition, None)
+
+
+def _failed(name: str, error: Exception) -> dict[str, Any]:
+    """Return the reply that says what went wrong; what is no UTF-8, as in odd names of files, is written out."""
+    why = f"{type(error).__name__}: {error.what if isinstance(error, InvalidRows) else error}"
+    return {ID: name, ERROR: why.encode(errors="backslashreplace").decode()}
 
 
 def columns_of_requests(columns: str) -> str:

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import (
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.time import SystemClock
 from headrace.connect.feed import Feed
-from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, key_of, reading
 from headrace.connect.messages.writing import KEY_HEADER
 from headrace.connect.servicebus.namespace import Namespace, failures
 
@@ -198,7 +198,7 @@ class Entity(Feed):
         return Message(
             b"".join(received.body or ()),
             None if found is None else str(found),
-            key.encode() if isinstance(key, str) else key,
+            key_of(key),
             headers,
             about,
         )

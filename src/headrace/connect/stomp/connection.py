@@ -7,7 +7,6 @@ asked for, so what is not read waits in the broker.
 from __future__ import annotations
 
 import re
-import select
 import socket
 from contextlib import suppress
 from itertools import count
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from stomp.utils import Frame, convert_frame, parse_frame
 
 from headrace.base.time import SystemClock
+from headrace.base.waiting import readable
 from headrace.connect.messages.tls import tls_context
 from headrace.connect.stomp.address import PORT, TLS, TLS_PORT, BrokerSaid
 
@@ -136,8 +136,7 @@ class Connection:
 
     def _read(self, seconds: float, *, connecting: bool = False) -> list[Frame]:
         """Return the frames that arrive within some seconds, none if none does."""
-        pending = getattr(self._socket, "pending", lambda: 0)()
-        if pending or select.select([self._socket], [], [], seconds)[0]:
+        if readable(self._socket, seconds):
             data = self._socket.recv(_CHUNK)
             if not data:
                 raise ConnectionResetError("the broker has closed the connection")

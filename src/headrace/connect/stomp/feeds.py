@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Unpack
 
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
-from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading, time_of
 from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER
 from headrace.connect.stomp.address import BrokerSaid, address_of, failures
 from headrace.connect.stomp.connection import Connection
@@ -172,7 +171,7 @@ class Subscription(Feed):
         return Message(frame.body or b"", found, None if key is None else key.encode(), headers, about)
 
 
-def _time(stamp: str | None) -> datetime | None:
+def _time(stamp: str | None) -> object:
     if not stamp or not stamp.isdecimal() or stamp == "0":
         return None
-    return datetime.fromtimestamp(int(stamp) / 1_000, UTC)
+    return time_of(int(stamp), in_second=1_000)

@@ -190,8 +190,10 @@ class _Polling:
         """
         url = self.place.url or self.feed.site.url.replace(CURSOR, quote(self.place.cursor, safe=""))
         answer = self.client.until(self._get(url), stop, look=_LOOK_SECONDS)
-        if answer is None or answer.status == _SAME:
+        if answer is None:
             return self._every
+        if answer.status == _SAME:
+            return self._every if answer.next is None else self._follow(url, answer.next)
         wait = _retry_after(answer.headers.get("Retry-After"))
         if answer.status in _LATER and wait is not None:
             self._warn(f"{self.feed.site.place} answers {answer.status}: it is asked in {wait:.0f} s")
@@ -200,16 +202,24 @@ class _Polling:
         if (refused := self.feed.site.refused(answer.status, answer.reason)) is not None:
             raise refused
         content = blake2b(answer.body, digest_size=16).hexdigest()
-        if content == self.place.content and answer.next is None:
+        known = content == self.place.content
+        if known and answer.next is None:
             return self._every
         try:
             found, place = self._read(answer, url, content)
         except (ValueError, RecursionError) as error:
             raise Unavailable(f"{self.feed.site.place} answers with something else than JSON: {error}") from None
-        self.messages.land(found, position=place.stored())
+        self.messages.land([] if known else found, position=place.stored())
         moved = (place.url, place.cursor) != (self.place.url, self.place.cursor)
         self.place = place
         return 0.0 if moved and (found or answer.next is not None) else self._every
+
+    def _follow(self, url: str, following: str) -> float:
+        """Go on to the next page of one that did not change."""
+        place = _Place(url=_same_server(url, following), cursor=self.place.cursor)
+        self.messages.land([], position=place.stored())
+        self.place = place
+        return 0.0
 
     def _read(self, answer: _Answer, url: str, content: str) -> tuple[Sequence[Message], _Place]:
         """Return the records of an answer, and where to ask next."""

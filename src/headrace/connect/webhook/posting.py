@@ -7,7 +7,7 @@ import hashlib
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Unpack
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
@@ -18,7 +18,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.connect.messages.address import place_of
 from headrace.connect.messages.address import secret as read_secret
-from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, MessageWriter, writing
+from headrace.connect.messages.writing import ID_HEADER, MessageSink, MessageWriter, key_header, one_line, writing
 from headrace.connect.webhook.signatures import SCHEMES, signed
 from headrace.log import Log
 
@@ -71,7 +71,7 @@ def post(
     key arrive in order.
 
     Args:
-        url: where to; `{column}` is replaced by the column's text.
+        url: where to; `{column}` is replaced by the column's text, percent-encoded: RFC 6570's `{name}`.
         secret: signs the bodies; `env:NAME` is that of the environment variable.
         signature: where the signature is: "standard" (Standard Webhooks), "github" or "stripe".
         token: requests have the header `Authorization: Bearer <token>`; it may be `env:NAME`.
@@ -114,6 +114,10 @@ class Post(MessageSink):
     def where(self) -> str:
         """The URL without user, password and query."""
         return place_of(self.url)
+
+    def in_address(self, text: str) -> str:
+        """Return a text as it stands in a URL: it begins no query and no parameter."""
+        return quote(text, safe="")
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.
@@ -196,9 +200,9 @@ class PostWriter(MessageWriter[Post]):
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _headers_of(self, message: Outgoing) -> dict[str, str]:
-        headers = self._headers | dict(message.headers) | {"Idempotency-Key": message.id, ID_HEADER: message.id}
-        if message.key is not None:
-            headers[KEY_HEADER] = message.key.decode("utf-8", "replace")
+        own = {name: one_line(text) for name, text in message.headers.items()}
+        headers = self._headers | own | {"Idempotency-Key": message.id, ID_HEADER: message.id}
+        headers |= key_header(message, self.sink.where)
         if self._secret is not None:
             scheme = self.sink.signature
             headers |= signed(scheme, self._secret, message.body, id=message.id, now=self.clock.now())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from aiohttp import web
@@ -15,7 +15,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock, as_datetime
 from headrace.connect.feed import Feed
 from headrace.connect.messages.address import secret as read_secret
-from headrace.connect.messages.reading import MessageLanding, reading
+from headrace.connect.messages.reading import HEADER, MessageLanding, reading
 from headrace.connect.webhook.bodies import BadBody, messages_of
 from headrace.connect.webhook.server import address_of, serving
 from headrace.connect.webhook.signatures import SCHEMES, refusal
@@ -35,6 +35,8 @@ BODY_SECONDS = 30
 RETRY_AFTER = 1
 """Seconds: when a sender that was told 429 or 503 may try again."""
 _OVERHEAD = 1_000
+_REQUEST = "request"
+"""What recognises a message where `id=` names a header, which all elements of a batch have."""
 CLOCK = SystemClock()
 
 
@@ -121,7 +123,7 @@ class Endpoint(Feed):
             InvalidPlan: a secret's variable is not there, or the path has a feed already.
 
         """
-        messages = MessageLanding(landing, self.how)
+        messages = MessageLanding(landing, replace(self.how, id=_REQUEST) if _by_header(self.how) else self.how)
         desk = _Desk(self)
         with serving(self.address, self.path, desk.answer) as server:
             try:
@@ -213,6 +215,8 @@ class _Desk:
             messages = messages_of(body, request.headers, self._about(request))
         except BadBody as error:
             return _refused(400, str(error))
+        if _by_header(self.feed.how):
+            messages = _numbered(messages, self.feed.how.id or "")
         received = _Received(messages, asyncio.get_running_loop().create_future())
         if not self.waiting.offer(received, weight=len(body) + _OVERHEAD * (1 + len(messages))):
             return _later(429)
@@ -251,6 +255,17 @@ class _Desk:
             "remote": request.remote,
             "received": as_datetime(CLOCK.now()),
         }
+
+
+def _by_header(how: Reading) -> bool:
+    return how.id is not None and how.id.startswith(HEADER)
+
+
+def _numbered(messages: Sequence[Message], header: str) -> Sequence[Message]:
+    """Return the messages of a request with what recognises each: its header, from the second one on with a number."""
+    found = [each.value(header) for each in messages]
+    known = [each if each is None or not at else f"{each}/{at}" for at, each in enumerate(found)]
+    return [each._replace(about={**each.about, _REQUEST: one}) for each, one in zip(messages, known, strict=True)]
 
 
 def _refused(status: int, why: str) -> web.Response:

@@ -48,12 +48,13 @@ _NO_TOPIC = {
     KafkaError._UNKNOWN_PARTITION,
 }
 _REFUSED_TOPIC = {
-    KafkaError.INVALID_PARTITIONS,
-    KafkaError.INVALID_REPLICATION_FACTOR,
-    KafkaError.INVALID_CONFIG,
-    KafkaError.POLICY_VIOLATION,
-    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_PARTITIONS: "Change the number of partitions.",
+    KafkaError.INVALID_REPLICATION_FACTOR: "Change replication=… in the address: at most as many as brokers.",
+    KafkaError.INVALID_CONFIG: "Change the setting.",
+    KafkaError.POLICY_VIOLATION: "Ask who runs the cluster what its policy allows.",
+    KafkaError.TOPIC_EXCEPTION: "Take another name, or prefix= in the address.",
 }
+"""What to change where a topic is not created."""
 FENCED = {
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
@@ -142,10 +143,7 @@ def failure(code: int, text: str, address: KafkaAddress, *, doing: str) -> Headr
             hint="Check the name and the address's prefix: headrace topics list --at kafka://HOST:PORT.",
         )
     if code in _REFUSED_TOPIC:
-        return TopicRefused(
-            f"{at} refuses to {doing}: {text}",
-            hint="Change the number of partitions, or replication=… in the address (at most as many as brokers).",
-        )
+        return TopicRefused(f"{at} refuses to {doing}: {text}", hint=_REFUSED_TOPIC[code])
     if code in FENCED:
         return Fenced(f"with topics at {address.servers}", by="it opened a newer transaction")
     if code in _PASSES:
@@ -156,7 +154,8 @@ def failure(code: int, text: str, address: KafkaAddress, *, doing: str) -> Headr
 
 _FAR = (
     "A record's time is its row's event time. Let the topic take times that far from now: kafka-configs --alter "
-    "--entity-type topics --entity-name TOPIC --add-config message.timestamp.after.max.ms=9223372036854775807."
+    "--entity-type topics --entity-name TOPIC --add-config message.timestamp.before.max.ms=9223372036854775807,"
+    "message.timestamp.after.max.ms=9223372036854775807."
 )
 _ANSWERS = "Check that the cluster runs and that the address is right; it is tried again."
 
@@ -214,19 +213,12 @@ def of_kafka_python(error: protocol_errors.KafkaError, address: KafkaAddress, *,
     return Unavailable(f"Kafka at {address.servers} did not {doing}: {text}", hint=_ANSWERS)
 
 
-class Heard:
-    """What a client of librdkafka reports on the side; pass `options()` to it.
-
-    It goes on trying after a refused login, so its calls time out: what it reported meanwhile is the reason.
-    """
+class _Reports:
+    """The last reports of a client: it holds this, and this does not hold it, so that it ends with its owner."""
 
     def __init__(self) -> None:
         self.worst: KafkaError | None = None
-        """The last report of a refused login; None where there is none."""
         self.last = ""
-        """The last report of any kind."""
-        self.client: Any = None
-        """The client, once there is one."""
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of a report."""
@@ -236,9 +228,31 @@ class Heard:
             self.last = error.str()
         logger.debug("%s", error.str())
 
-    def options(self) -> dict[str, object]:
+
+class Heard:
+    """What a client of librdkafka reports on the side; pass `options()` to it.
+
+    It goes on trying after a refused login, so its calls time out: what it reported meanwhile is the reason.
+    """
+
+    def __init__(self) -> None:
+        self._reports = _Reports()
+        self.client: Any = None
+        """The client, once there is one."""
+
+    @property
+    def worst(self) -> KafkaError | None:
+        """The last report of a refused login; None where there is none."""
+        return self._reports.worst
+
+    @property
+    def last(self) -> str:
+        """The last report of any kind."""
+        return self._reports.last
+
+    def options(self) -> dict[str, Any]:
         """Return the options of a client that reports to this."""
-        return {"error_cb": self, "log_level": 0}  # nothing on stderr: what it would print, it also reports here
+        return {"error_cb": self._reports, "log_level": 0}  # what it would print to stderr, it also reports here
 
     def listen(self) -> None:
         """Hear what the client has to report: it does so only when it is polled."""

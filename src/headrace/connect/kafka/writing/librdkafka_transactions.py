@@ -14,6 +14,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.client.failures import FENCED, Heard, of_librdkafka
 from headrace.connect.kafka.writing.transactions import (
+    BATCH_BYTES,
     SETTLE_SECONDS,
     TIMEOUT_MS,
     Spans,
@@ -34,7 +35,7 @@ _OVER = {*FENCED, KafkaError._FATAL}  # noqa: SLF001 -- librdkafka's name
 _OPTIONS: dict[str, Any] = {
     "enable.idempotence": True,
     "linger.ms": 5,
-    "batch.size": 1_000_000,
+    "batch.size": BATCH_BYTES,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 0,  # no limit but that of bytes
     "queue.buffering.max.kbytes": 262_144,
@@ -71,19 +72,27 @@ class LibrdkafkaTransactions(Transactions):
         with self._errors("begin a transaction"):
             self._producer.begin_transaction()
 
-    def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32]) -> None:
-        """Send records in their order."""
+    def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32], *, most: int = BATCH_BYTES) -> None:
+        """Send records in their order; its batches have one size for all topics, so less is sent one by one."""
         headers = None if records.headers is None else records.headers.to_pylist()
         columns = (records.values.to_pylist(), records.keys.to_pylist(), partitions.tolist(), records.times.tolist())
         firsts = set(np.unique(partitions, return_index=True)[1].tolist())
         lasts = {int(partition): row for row, partition in enumerate(partitions.tolist())}
+        sizes = records.sizes() if most < BATCH_BYTES else np.zeros(len(records), np.int64)
+        waiting = 0
         with self._errors(f"write to the topic {topic}"):
             for row, (value, key, partition, time) in enumerate(zip(*columns, strict=True)):
+                if waiting and waiting + sizes[row] > most:
+                    self._producer.flush(SECONDS)
+                    waiting = 0
+                waiting += int(sizes[row])
                 stored = self._stored if row in firsts or lasts[partition] == row else None
                 about: dict[str, Any] = {"timestamp": time, "on_delivery": stored}
                 if headers is not None:
                     about["headers"] = [(each["name"], each["value"]) for each in headers[row] or ()]
                 self._produce(topic, value, key, partition, **about)
+            if waiting:
+                self._producer.flush(SECONDS)
 
     def _produce(self, topic: str, *record: Any, **about: Any) -> None:
         """Hand a record to librdkafka; where its queue is full, wait until some are sent."""

@@ -16,6 +16,7 @@ from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.writing.marks import Written
 from headrace.connect.kafka.writing.partitioner import partitions_of
 from headrace.connect.kafka.writing.records import Records, encode
+from headrace.connect.kafka.writing.transactions import BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +86,12 @@ class Outputs:
         form, key_format = self._formats_of(topic)
         records = encode(batch, topic.schema, topic.key, format=form, key_format=key_format, now=self.clock.now())
         records = self._without_large(transactions, topic, batch, records, known.largest)
-        transactions.send(topic.name, records, partitions_of(records.keys, known.partitions, first=first))
+        self._to(transactions, topic.name, records, known, first)
+
+    def _to(self, transactions: Transactions, name: str, records: Records, known: _Known, first: int) -> None:
+        """Send records to a topic, in batches that it takes: packing may add some bytes."""
+        places = partitions_of(records.keys, known.partitions, first=first)
+        transactions.send(name, records, places, most=min(BATCH_BYTES, known.largest - known.largest // 50))
 
     def _formats_of(self, topic: OutputTopic) -> tuple[Format, Format | None]:
         """Return the formats of a topic's values and keys."""
@@ -145,7 +151,7 @@ class Outputs:
         timed = letters.append_column("_time", rows.column("_time")).combine_chunks().to_batches()[0]
         known = self._topic(topic.dead_name, lambda: self.create_dead(topic.dead_name))
         records = encode(timed, DEAD, (), format=format_named("json"), key_format=None, now=self.clock.now())
-        transactions.send(topic.dead_name, records, partitions_of(records.keys, known.partitions, first=first))
+        self._to(transactions, topic.dead_name, records, known, first)
 
     def create_dead(self, name: str) -> None:
         """Create a topic of dead letters, by its name in the cluster; one that exists is no error."""

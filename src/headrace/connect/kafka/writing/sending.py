@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from headrace.base.outside import AccessRefused
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.client.failures import Heard, our_errors
 from headrace.connect.kafka.writing.partitioner import partitions_of
+from headrace.connect.kafka.writing.transactions import BATCH_BYTES
 
 if TYPE_CHECKING:
     from headrace.connect.kafka.address import KafkaAddress
@@ -30,6 +33,7 @@ class Sender:
         self._heard = Heard()
         self._producer: Producer | None = None
         self._partitions: dict[str, int] = {}
+        self._most = BATCH_BYTES
         self._sent = 0
 
     def send(self, name: str, records: Records, *, partition: int | None = None) -> None:
@@ -48,6 +52,7 @@ class Sender:
         """
         if name not in self._partitions:
             self._partitions[name] = cluster(self.address).topic(name).partitions
+            self._fit(name)
         if partition is None:
             places = partitions_of(records.keys, self._partitions[name], first=self._sent)
         else:
@@ -55,6 +60,13 @@ class Sender:
         self._sent += len(records)
         with our_errors(self.address, doing=f'write to the topic "{name}"', heard=self._heard):
             self._produce(name, records, places.tolist())
+
+    def _fit(self, name: str) -> None:
+        """Make batches no larger than a topic takes, where this user may know that."""
+        with suppress(AccessRefused):
+            largest = int(cluster(self.address).settings(name).get("max.message.bytes", BATCH_BYTES))
+            if largest - largest // 50 < self._most:
+                self._most, self._producer = largest - largest // 50, None
 
     def _produce(self, name: str, records: Records, places: list[int]) -> None:
         failed: list[KafkaError] = []
@@ -80,6 +92,6 @@ class Sender:
 
     def _connected(self) -> Producer:
         if self._producer is None:
-            options = {**_OPTIONS, **self.address.configuration(), **self._heard.options()}
+            options = {**_OPTIONS, "batch.size": self._most, **self.address.configuration(), **self._heard.options()}
             self._producer = self._heard.client = Producer(options)
         return self._producer

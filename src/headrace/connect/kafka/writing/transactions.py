@@ -19,6 +19,7 @@ TIMEOUT_MS, LONGEST_TIMEOUT_MS = 60_000, 900_000
 """After so long a broker aborts a transaction; the second is the most that brokers allow by default."""
 
 SETTLE_SECONDS = 2.0
+BATCH_BYTES = 1_000_000
 
 
 Spans = Mapping[str, Mapping[int, range]]
@@ -41,13 +42,14 @@ class Transactions(Protocol):
         """Begin a transaction; the one before must be over. `also`: a partition that it will write to in any case."""
         ...
 
-    def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32]) -> None:
+    def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32], *, most: int = BATCH_BYTES) -> None:
         """Send records in their order; they are stored once `spans` or `commit` returns.
 
         Args:
             topic: the topic's name in the cluster.
             records: the records.
             partitions: the partition of each record.
+            most: no batch of several records has more bytes: brokers compare those with the topic's limit.
 
         """
         ...

@@ -30,6 +30,7 @@ from headrace.connect.kafka.client.settings import uncovered
 from headrace.connect.kafka.client.wire import Connection
 from headrace.connect.kafka.writing.batch_encoding import Columns, Producer, batches
 from headrace.connect.kafka.writing.transactions import (
+    BATCH_BYTES,
     SETTLE_SECONDS,
     TIMEOUT_MS,
     Spans,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from headrace.connect.kafka.address import KafkaAddress
     from headrace.connect.kafka.writing.records import Records
 
-BATCH_BYTES = 1_000_000
 AHEAD = 4
 """So many requests are on their way to a broker; with more, brokers do not check the order of sequence numbers."""
 SECONDS = 10.0
@@ -108,7 +108,7 @@ class WireTransactions(Transactions):
         """Begin a transaction; the cluster hears of it with the first records."""
         self._spans, self._added, self._wanted = {}, set(), {also}
 
-    def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32]) -> None:
+    def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32], *, most: int = BATCH_BYTES) -> None:
         """Send records in their order, without waiting for the answers to the last requests."""
         numbers = [int(each) for each in np.unique(partitions)]
         self._add({(topic, number) for number in numbers})
@@ -116,7 +116,7 @@ class WireTransactions(Transactions):
         order = np.argsort(partitions, kind="stable") if len(numbers) > 1 else np.arange(len(records))
         bounds = np.searchsorted(partitions[order], [*numbers, max(numbers, default=0) + 1])
         sources = {
-            number: self._batches(topic, number, columns, order[bounds[at] : bounds[at + 1]].astype(np.int64))
+            number: self._batches((topic, number), columns, order[bounds[at] : bounds[at + 1]].astype(np.int64), most)
             for at, number in enumerate(numbers)
         }
         leaders = self._leading(topic, numbers)
@@ -188,12 +188,11 @@ class WireTransactions(Transactions):
 
     # ---- records ----
 
-    def _batches(self, topic: str, number: int, columns: Columns, rows: npt.NDArray[np.int64]) -> Any:
+    def _batches(self, part: tuple[str, int], columns: Columns, rows: npt.NDArray[np.int64], most: int) -> Any:
         """Yield batches of the records of a partition; the sequence numbers go on."""
-        part = topic, number
         first = self._sequences.get(part, 0)
         for batch, count in batches(
-            columns, rows, producer=self._producer, sequence=first, most=BATCH_BYTES, codec=self._codec
+            columns, rows, producer=self._producer, sequence=first, most=most, codec=self._codec
         ):
             self._sequences[part] = self._sequences.get(part, 0) + count
             yield batch, count
