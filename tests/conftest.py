@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -102,6 +102,24 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(JAVA_OPTIONS))
     if config.getoption("--prove"):
         settings.load_profile("prove")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[None]:
+    """Write out what is no UTF-8 in a report, as in odd names of files: a worker that cannot send it ends the run."""
+    return _printable((yield))
+
+
+def _printable(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case dict():
+            return {key: _printable(each) for key, each in value.items()}
+        case list() | tuple():
+            return type(value)(map(_printable, value))
+        case _:
+            return value
 
 
 @pytest.fixture(scope="session")

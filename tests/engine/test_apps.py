@@ -89,10 +89,10 @@ def test_an_app_runs_stops_and_goes_on_while_others_look(spark, tmp_path):
         for part in range(4):
             if part:
                 append(storage, rows_of(part * 300, part * 300 + 300))
-            running.await_caught_up(timeout=60)
+            running.await_caught_up(timeout=300)
             sizes.append(totals(app))
         (tmp_path / "storage.done").touch()
-        seen = [int(number) for number in looking.communicate(timeout=60)[0].split()]
+        seen = [int(number) for number in looking.communicate(timeout=300)[0].split()]
         assert sizes == [0, 300, 600, 900, 1200]
         assert not [size for size in seen if size % 150], "never half an append, so never half an epoch"
         status = running.status()
@@ -104,7 +104,7 @@ def test_an_app_runs_stops_and_goes_on_while_others_look(spark, tmp_path):
         running.await_caught_up()
     append(storage, [*rows_of(1200, 1500), {"k": "a", "v": 0, "at": 5}, {"k": "a"}])
     with app_of(storage).start(spark) as again:
-        again.await_caught_up(timeout=60)
+        again.await_caught_up(timeout=300)
         assert totals(app) == 1501
         after = again.status()
     assert after["epoch"] > status["epoch"]
@@ -149,12 +149,12 @@ def test_an_app_moves_between_the_driver_and_spark(spark, tmp_path):
     drive(rows_of(0, 300))
     append(storage, rows_of(300, 600))
     with app_of(storage).start(spark) as running:
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     assert totals(app_of(storage)) == 600
     drive(rows_of(600, 900))
     append(storage, rows_of(900, 1000))
     with app_of(storage).start(spark) as running:
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     assert totals(app_of(storage)) == 1000
     log = hr.Log(storage / "log")
     for name, count in {"plain": 1000, "late": 0}.items():
@@ -474,7 +474,7 @@ def test_a_relative_storage_is_that_of_the_folder_the_app_was_started_in(spark, 
     app.stream("t", "k string").group_by("k").agg(n="count(*)").to_view("counts")
     with app.start(spark) as running:
         hr.Log("there").topic("t").append([{"k": "a"}])
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     assert app.view("counts").to_pylist() == [{"k": "a", "n": 1}]
 
 

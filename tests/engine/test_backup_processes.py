@@ -56,7 +56,7 @@ def test_backups_of_a_running_process_at_random_moments_restore_to_right_outputs
             assert app.poll() is None, app.communicate()[0]
         finally:
             app.terminate()
-            said = app.communicate(timeout=60)[0]
+            said = app.communicate(timeout=300)[0]
         assert app.returncode == 0, said
     for at, target in enumerate(saved):
         restored_and_gone_on(target, tmp_path / f"restored{at}")

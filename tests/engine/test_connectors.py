@@ -158,7 +158,7 @@ def test_a_failed_feed_still_ends_an_app(tmp_path):
     app = hr.App("in", storage=tmp_path / "in")
     app.stream("b", "id int", source=Broken(str(tmp_path / "there"))).to_view("v_b")
     with app.start(carrier="in-process") as running, pytest.raises(FeedFailed, match="it is broken"):
-        running.await_caught_up(60)
+        running.await_caught_up(300)
 
 
 def test_offsets_are_listed_moved_and_forgotten(tmp_path, worker):

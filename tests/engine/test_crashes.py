@@ -145,7 +145,7 @@ def test_kill_9_on_spark_leaves_no_trace_in_the_outputs(spark, halfway, unkilled
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     assert (tmp_path / "storage.killed").exists()
     with crashing.make(storage, joins=True).start(spark) as running:
-        running.await_caught_up(timeout=120)
+        running.await_caught_up(timeout=300)
     assert seen(storage) == unkilled
 
 

@@ -156,7 +156,7 @@ def fed(storage, lines):
     rows = app.stream("t", "id int", source=files.lines(storage.parents[1] / "lines", follow=False))
     rows.group_by("id").agg(n="count(*)").to_view("counts")
     with app.start(carrier="in-process") as running:
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     return {each["id"]: each["n"] for each in app.view("counts").to_pylist()}
 
 

@@ -26,7 +26,7 @@ def answer(storage, rows):
     kept.to_topic("out")
     running = app.start(carrier="in-process")
     try:
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     finally:
         running.stop()
     with hr.Log(storage / "log") as log:

@@ -35,6 +35,19 @@ def test_a_failure_of_sparks_own_is_quoted():
     assert str(made).startswith("[SPARK_FAILED] Spark ended the query: Job aborted")
 
 
+def test_an_error_of_python_that_is_none_of_ours_is_named_and_not_that_it_has_a_trace():
+    try:
+        try:
+            {}.pop("first")
+        except KeyError:
+            [].pop(7)
+    except IndexError as error:
+        trace = "".join(traceback.format_exception(error))
+    proxy = f"An exception was raised by the Python Proxy. Return Message: {trace}"
+    made = failures.explained(RuntimeError(f"{proxy}\n\tat py4j.Protocol"))
+    assert made.what == "Spark ended the query: IndexError: pop from empty list"
+
+
 @pytest.mark.spark
 def test_a_step_whose_publishing_fails_says_so_on_spark(spark, monkeypatch):  # noqa: ARG001 -- the session is shared
     """The epoch is committed by then; the file system's own error becomes ours."""

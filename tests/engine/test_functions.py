@@ -450,7 +450,7 @@ rows.map_batches(beside.kept, "k string, v int").group_by("k").agg(x="total(v)")
 if __name__ == "__main__":
     with app.start() as running:
         hr.Log(sys.argv[1] + "/log").topic("t").append([{"k": "a", "v": i, "at": i} for i in range(10)])
-        running.await_caught_up(timeout=100)
+        running.await_caught_up(timeout=300)
         print(app.view("out").to_pylist())
 """
 

@@ -221,9 +221,9 @@ def test_on_spark_windows_close_by_the_machines_clock(spark, tmp_path):
     counts.window(hr.tumbling("1 s", grace="0 s"), emit="final").agg(n="count(*)").to_view("counts")
     with app.start(spark) as running:
         hr.Log(tmp_path / "log").topic("t").append(rows(1, 1.5))
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
         for _ in range(10_000):
-            running.await_caught_up(timeout=60)
+            running.await_caught_up(timeout=300)
             if app.view("counts").num_rows:
                 break
             SystemClock().sleep(0.01)

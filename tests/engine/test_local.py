@@ -46,7 +46,7 @@ def wait_for(condition, process):
 def stacks(process):
     """End a process that hangs; return what its threads did."""
     process.send_signal(signal.SIGABRT)
-    return process.communicate(timeout=60)[1]
+    return process.communicate(timeout=300)[1]
 
 
 def runs(storage):
@@ -60,7 +60,7 @@ def expected(tmp_path, count):
     storage = tmp_path / "expected"
     with supervising.make(storage).start(carrier="in-process") as running:
         supervising.append(storage, supervising.rows_of(0, count))
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     return supervising.outputs(storage)
 
 
@@ -73,7 +73,7 @@ def test_an_app_runs_in_this_process_and_goes_on_from_where_it_stopped(tmp_path)
             with pytest.raises(StorageBusy):
                 supervising.make(storage).start(carrier="in-process")
             supervising.append(storage, supervising.rows_of(part * 300, part * 300 + 300))
-            running.await_caught_up(timeout=60)
+            running.await_caught_up(timeout=300)
             status = running.status()
             assert (status["state"], status["carrier"], status["running"]) == ("running", "in-process", True)
             assert app.status()["state"] == "running"
@@ -88,7 +88,7 @@ def test_a_program_without_spark_imports_no_pyspark(tmp_path):
     code = (
         "import sys, supervising\n"
         "with supervising.make(sys.argv[1]).start(carrier='in-process') as running:\n"
-        "    running.await_caught_up(timeout=60)\n"
+        "    running.await_caught_up(timeout=300)\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j')]\n"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "storage"], cwd=PROGRAM.parent, check=True, timeout=PATIENCE)
@@ -114,7 +114,7 @@ def test_a_failure_ends_the_app_with_its_error_and_status_says_so(tmp_path):
     with hr.Log(tmp_path / "storage" / "log") as log:
         log.topic("t").append([{"v": 0}])
     with pytest.raises(StepFailed):
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     running.stop()
     seen = app.status()
     assert seen["state"] == "failed"

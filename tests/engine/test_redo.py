@@ -209,7 +209,7 @@ def test_logs_are_settled_now_and_then_and_at_the_end(tmp_path, monkeypatch):
             epochs(running, 1, first=epoch)
             assert len(logs(tmp_path)) <= 5
     with two_lines(tmp_path).start(carrier="in-process") as running:
-        running.await_caught_up(timeout=60)
+        running.await_caught_up(timeout=300)
     assert logs(tmp_path) == []
 
 

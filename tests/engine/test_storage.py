@@ -376,15 +376,15 @@ def test_a_storage_restored_from_an_older_copy_goes_on_on_spark(spark, storage, 
     """The lost epochs run again in the driver's process, then Spark goes on with a checkpoint of its own."""
     with two_lines(storage).start(spark) as running:
         hr.Log(storage / "log").topic("in").append([row(6)])
-        running.await_caught_up(60)
+        running.await_caught_up(300)
     shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
     with two_lines(storage).start(spark) as running:
         for number in range(7, 10):
             hr.Log(storage / "log").topic("in").append([row(number)])
-            running.await_caught_up(60)
+            running.await_caught_up(300)
     restore(tmp_path / "copy", storage)
     with two_lines(storage).start(spark) as running:
         hr.Log(storage / "log").topic("in").append([row(10), row(11)])
-        running.await_caught_up(60)
+        running.await_caught_up(300)
     with Driver(two_lines(storage), storage=storage) as driver:
         assert outputs(driver) == expected(12)

@@ -149,12 +149,12 @@ def test_a_projection_that_is_replayed_from_nothing_equals_the_live_one(tmp_path
         with app.start(carrier="in-process") as running:
             for number in range(40):
                 store.append(f"s{number}", [Event("SeatTaken", {("by", "name")[number % 2]: f"b{number % 3}"})])
-            running.await_caught_up(60)
+            running.await_caught_up(300)
             live = sorted(app.view("buyers").to_pylist(), key=str)
         assert {row["by"]: row["seats"] for row in live} == {"b0": 14, "b1": 13, "b2": 13}
         replayed = projection(tmp_path / "replayed", log, store)
         with replayed.start(carrier="in-process") as running:
-            running.await_caught_up(60)
+            running.await_caught_up(300)
             assert sorted(replayed.view("buyers").to_pylist(), key=str) == live
 
 
@@ -164,6 +164,18 @@ def test_the_driver_reads_a_store_too(tmp_path):
         with Driver(projection(tmp_path / "app", tmp_path / "log", store), storage=tmp_path / "app") as driver:
             driver.run()
             assert driver.view("buyers") == [{"by": "ann", "seats": 1}]
+
+
+def test_events_in_an_app_have_the_schema_of_their_data(tmp_path):
+    with events.EventStore(tmp_path / "log") as store:
+        store.upcasts.register("SeatTaken", 1)(lambda data: data | {"price": 0})
+        store.append("s", [Event("SeatTaken"), Event("SeatTaken", schema=2), Event("SeatFreed", schema=5)])
+        app = hr.App("seats", storage=tmp_path / "app", topics=f"log:{tmp_path / 'log'}", shards=1)
+        store.stream_in(app).select("version", "schema").to_view("schemas")
+        with Driver(app, storage=tmp_path / "app") as driver:
+            driver.run()
+            found = {row["version"]: row["schema"] for row in driver.view("schemas")}
+        assert found == {event.version: event.schema for event in store.load("s")} == {1: 2, 2: 2, 3: 5}
 
 
 def test_the_example_of_the_seats_sells_each_seat_once(tmp_path):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import events
-from headrace.base.errors import InvalidArgument
+from headrace.base.errors import InvalidArgument, LogClosed
 from headrace.base.time import ManualClock, instant
-from headrace.events import index
+from headrace.events import appending, index
 from headrace.events.event import Appended, Conflict, Event
 from headrace.log import Log
 from headrace.testing import Crash
@@ -274,6 +277,10 @@ def test_the_store_is_its_model(tmp_path_factory, steps):
         lambda store: store.append("s", added(1), expected_version=-1),
         lambda store: store.append("s", added(1), expected_version="0"),
         lambda store: store.append("s", added(1), command=7),
+        lambda store: store.load("s", after=-1),
+        lambda store: store.load("s", after="1"),
+        lambda store: store.load("s", until=2.5),
+        lambda store: store.load(3),
         lambda _store: Event("", {}),
         lambda _store: Event("E", {"n": float("nan")}),
         lambda _store: Event("E", {"n": {1, 2}}),
@@ -287,6 +294,62 @@ def test_what_is_of_the_wrong_type_is_refused_by_our_errors(store, wrong):
     with pytest.raises(InvalidArgument):
         wrong(store)
     assert store.version("s") == 0
+
+
+def test_what_is_sent_to_a_closed_store_is_refused(store):
+    assert store.send("s", added(1)).result(60) == Appended(1)
+    store.close()
+    with pytest.raises(LogClosed):
+        store.send("s", added(2))
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as in a program of its own: tests that run in the background of a shell ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_who_is_interrupted_while_others_append_is_not_waited_for(tmp_path):
+    entered, go_on = threading.Event(), threading.Event()
+
+    def fault(point):
+        if point == "before_check":
+            entered.set()
+            go_on.wait(60)
+
+    def interrupt():
+        time.sleep(0.3)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with events.EventStore(tmp_path / "log", fault=fault) as store, ThreadPoolExecutor(3) as others:
+        first = others.submit(store.append, "s", added(1))
+        assert entered.wait(60)
+        others.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.append("s", added(2))
+        go_on.set()
+        assert first.result(60) == Appended(1)
+        assert store.send("s", added(3)).result(60) == Appended(2)
+        assert others.submit(store.append, "s", added(4)).result(60) == Appended(3)
+
+
+def test_who_leads_and_is_interrupted_answers_the_others(store, monkeypatch):
+    """It gathers others when Ctrl-C comes; one who leads after that may be itself."""
+    gather, interrupted = appending.Appender._gather, threading.Event()  # noqa: SLF001 -- where Ctrl-C comes
+
+    def once(appender):
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+        gather(appender)
+
+    monkeypatch.setattr(appending.Appender, "_gather", once)
+    with pytest.raises(KeyboardInterrupt):
+        store.append("s", added(1))
+    assert store.append("s", added(2)) == Appended(2)
 
 
 def test_a_topic_that_is_no_store_is_refused(tmp_path):

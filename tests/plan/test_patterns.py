@@ -133,10 +133,10 @@ def test_of_matches_that_overlap_those_that_are_decided_come_out():
 
 def test_many_rows_that_may_all_begin_a_match_take_linear_time():
     """A match of rows that go on for ever is tried once, not from each row again."""
-    before = time.process_time()
+    before = time.thread_time()  # other threads of the process do what they like
     assert found("a+ b", "a" * 100_000) == ([], 100_000)
     assert len(found("(a | b)+? c", "ab" * 50_000 + "c")[0]) == 1
-    assert time.process_time() - before < 10
+    assert time.thread_time() - before < 10
 
 
 def test_compiled_and_plain_code_agree():

@@ -14,12 +14,13 @@ from __future__ import annotations
 import fcntl
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from headrace.base.errors import LogClosed
 from headrace.events.event import SCHEMA, Appended, Conflict
 from headrace.events.index import StreamIndex
 from headrace.events.reading import read_events
@@ -100,16 +101,28 @@ class Appender:
         """Append and wait for the answer; this thread may answer others, too."""
         command.ready = threading.Lock()
         command.ready.acquire()
-        if not self._join(command):
-            command.ready.acquire()
-            if not command.leads:
-                return command.answer.result()
-        self._lead()
+        try:
+            if not self._join(command):
+                command.ready.acquire()
+                if not command.leads:
+                    return command.answer.result()
+                command.leads = False  # it does so now
+            self._lead()
+        except BaseException:  # Ctrl-C
+            self._leave(command)
+            raise
         return command.answer.result()
 
     def send(self, command: Command) -> None:
-        """Append in a thread of this appender, which is started with the first one."""
+        """Append in a thread of this appender, which is started with the first one.
+
+        Raises:
+            LogClosed: there is nobody who answers any more.
+
+        """
         with self._joining:
+            if self._closed:
+                raise LogClosed(f'the store of the events "{self.topic.name}" is closed', hint="Open it again.")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="headrace-events", daemon=True)
                 self._thread.start()
@@ -134,7 +147,8 @@ class Appender:
 
     def close(self) -> None:
         """Answer what waits, and end the thread."""
-        self._closed = True
+        with self._joining:
+            self._closed = True
         self._woken.set()
         if self._thread is not None:
             self._thread.join()
@@ -160,6 +174,16 @@ class Appender:
             self._led = True
             return True
 
+    def _leave(self, command: Command) -> None:
+        """Wait no longer; who was chosen to lead does it, as all others wait for that."""
+        with self._joining:
+            chosen = command.leads
+            if not chosen:
+                with suppress(ValueError):  # somebody answers it
+                    self._waiting.remove(command)
+        if chosen:
+            self._lead()
+
     def _gather(self) -> None:
         """Wait until as many wait as were answered last time, or it is no longer worth it."""
         with self._joining:
@@ -178,11 +202,11 @@ class Appender:
             with self._joining:
                 follower = next((each for each in self._waiting if each.ready is not None), None)
                 self._led = follower is not None
-                if follower is None and self._waiting:
+                if follower is not None and follower.ready is not None:
+                    follower.leads = True
+                    follower.ready.release()
+                elif self._waiting:
                     self._woken.set()
-            if follower is not None and follower.ready is not None:
-                follower.leads = True
-                follower.ready.release()
 
     def _answer_all(self) -> None:
         commands = []
@@ -202,7 +226,7 @@ class Appender:
         self._took = self._clock.monotonic() - began
         self._together = sum(command.ready is not None for command in commands)
         for command in commands:
-            if command.ready is not None and not command.leads:
+            if command.ready is not None and command.ready.locked():  # who was interrupted waits no longer
                 command.ready.release()
 
     def _decide(self, commands: Sequence[Command]) -> list[Answer]:

@@ -140,6 +140,10 @@ class EventStore:
         """Do as `append`, without waiting: many that are sent before the first answer share the disk's work.
 
         What is sent to one stream is decided in the order in which it was sent.
+
+        Raises:
+            LogClosed: the store is closed.
+
         """
         given = self._command(stream, events, expected_version, command)
         self._appender(stream).send(given)
@@ -161,8 +165,14 @@ class EventStore:
             until: leave out the events after this version: the stream as it was then.
             at: leave out what was recorded after this time: ISO text, or a datetime.
 
+        Raises:
+            InvalidArgument: something is of the wrong type, or below 0.
+
         """
-        appender = self._appender(stream)
+        a_whole_number(after, "after")
+        if until is not None:
+            a_whole_number(until, "until")
+        appender = self._appender(a_text(stream, "stream"))
         last = None if at is None else instant(at)
         with appender.current() as index:
             offsets = index.offsets(stream)
@@ -180,7 +190,7 @@ class EventStore:
         """Return all events as a stream of an app whose topics are in this log, for projections.
 
         It has the columns of `events.event.SCHEMA`; `data` and `meta` are JSON: get_json_object(data, '$.by'). If
-        upcasts are registered, `data` is upcast.
+        upcasts are registered, `data` is upcast, and `schema` is that of `data`.
 
         Args:
             app: an `hr.App` with `topics="log:PATH"` of this log.
@@ -191,7 +201,8 @@ class EventStore:
         if not self.upcasts:
             return found
         app.function("upcast_event", self.upcasts.columns, returns="string")
-        return found.with_columns(data="upcast_event(type, schema, data)", schema="cast(1 AS int)")
+        app.function("upcast_schema", self.upcasts.schemas, returns="int")
+        return found.with_columns(data="upcast_event(type, schema, data)", schema="upcast_schema(type, schema)")
 
     def _command(self, stream: str, events: Iterable[Event], expected: int | None, command: str | None) -> Command:
         if not a_text(stream, "stream"):

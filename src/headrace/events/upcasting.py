@@ -70,6 +70,16 @@ class Upcasts:
                 result[at] = self._text(pair[0], pair[1], result[at])
         return pa.array(result, pa.string())
 
+    def schemas(self, types: pa.Array, schemas: pa.Array) -> pa.Array:
+        """Return the column `schema` that `columns` gives the data."""
+        pairs = zip(types.to_pylist(), schemas.to_pylist(), strict=True)
+        return pa.array([self._newest(kind, schema) for kind, schema in pairs], pa.int32())
+
+    def _newest(self, kind: str, schema: int) -> int:
+        while (kind, schema) in self._steps:
+            schema += 1
+        return schema
+
     def _text(self, kind: str, schema: int, text: str) -> str:
         data = json.loads(text)
         while (step := self._steps.get((kind, schema))) is not None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 
+from headrace.base.disk import says_full
 from headrace.base.errors import HeadraceError, InternalError, OutsideError
 from headrace.base.outside import AccessRefused, DiskFull, FileTooLarge, OutsideBusy
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PASSING = (errno.EAGAIN, errno.EBUSY, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ESTALE)
-_FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
 
 
 def as_ours(error: BaseException) -> HeadraceError:
@@ -39,10 +37,3 @@ def _named(error: BaseException) -> HeadraceError:
         detail="This should not happen.",
         hint="Please report it with what HEADRACE_TRACE=1 shows.",
     )
-
-
-def says_full(error: BaseException) -> bool:
-    """Whether an error is that of a full disk; DuckDB, Arrow and Spark say so in their texts only."""
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return True
-    return any(text in str(error) for text in _FULL_TEXTS)

@@ -17,6 +17,7 @@ from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
 from headrace.connect.embedded.landing import check_landing
 from headrace.connect.embedded.landing_file import FOLDER as LANDINGS
 from headrace.connect.embedded.source import what_differs
+from headrace.connect.stores import is_elsewhere
 from headrace.engine import redo
 from headrace.engine.publish import with_rows
 from headrace.engine.recovery.journal import Journal
@@ -67,6 +68,7 @@ def verify(
     folder: Path,
     log_folder: Path,
     *,
+    elsewhere: bool = False,
     progress: Callable[[str], None] = lambda part: None,  # noqa: ARG005 -- nobody asks
 ) -> Iterator[Damage]:
     """Yield what is damaged of an app.
@@ -74,6 +76,7 @@ def verify(
     Args:
         folder: its storage.
         log_folder: its log.
+        elsewhere: whether its topics are in no log, as the program says; a storage says it of topics that are read.
         progress: called with each part before it is read.
 
     """
@@ -99,8 +102,9 @@ def verify(
             yield from _landing(log, name)
         progress("what was read")
         yield from _read(storage, log)
-        progress("what was published")
-        yield from _published(storage, log, about["id"])
+        if not elsewhere and not _reads_elsewhere(storage):
+            progress("what was published")
+            yield from _published(storage, log, about["id"])
 
 
 def check(app: App) -> None:
@@ -131,7 +135,7 @@ def repair_views(app: App) -> list[str]:
 def _views_to_repair(app: App) -> bool:
     if not app.storage.is_dir():
         return False
-    every = [*verify(app.storage, log_path(app.storage, app.topics))]
+    every = [*verify(app.storage, log_path(app.storage, app.topics), elsewhere=is_elsewhere(app.topics))]
     found = [damage for damage in every if not damage.mend.startswith((_START, _REPAIR, _NOTHING))]
     if found:
         raise AppDamaged(str(app.storage), [f"{each.part}: {each.what}" for each in found], mend=found[0].mend)
@@ -260,6 +264,17 @@ def _read(storage: Storage, log: Log) -> Iterator[Damage]:
         if what:
             mend = f"{_RESTORE} Or compute everything again: headrace reset FILE --outputs again"
             yield Damage(part=f'source "{step}"', file=str(log.path / "topics"), what=what, mend=mend)
+
+
+def _reads_elsewhere(storage: Storage) -> bool:
+    """Whether a source without a connector of its own is in no log: then the app's topics are not."""
+    try:
+        sources = (storage.read_json("plan.json") or {}).get("sources", {})
+        identities = storage.read_json(SOURCES) or {}
+    except DamagedFile:  # which is a finding
+        return False
+    own = [step for step, source in sources.items() if source["connector"] is None]
+    return any(identities.get(step, "").startswith("kafka:") for step in own)
 
 
 def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:

@@ -11,10 +11,11 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headrace.base import errors
+from headrace.base.disk import says_full
 from headrace.base.errors import HeadraceError, OutsideError
 from headrace.base.outside import SparkLost, Unavailable, WorkerLost
 from headrace.base.trace import traced
-from headrace.engine.operation.failures import as_ours, says_full
+from headrace.engine.operation.failures import as_ours
 
 _OURS = re.compile(r"((?:\w+\.)+)(\w+): \[([A-Z_]+)\] (.*)")
 _WORKER = re.compile(
@@ -23,6 +24,7 @@ _WORKER = re.compile(
     r"|[^\n]*SocketTimeoutException[^\n]*|[^\n]*FetchFailed[^\n]*"
     r"|[^\n]*Timed out while waiting for the Python worker[^\n]*"
 )
+_TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 _JAVA = re.compile(r"^.*\w(?:Exception|Error): ")
 _GONE = (Py4JError, ConnectionError, EOFError)
 _PY4J = ("py4j.clientserver", "py4j.java_gateway", "py4j.finalizer")
@@ -81,7 +83,7 @@ def _named(failed: BaseException) -> HeadraceError:
     if worker is not None:
         return WorkerLost(_JAVA.sub("", worker[0].strip())[:200].rstrip("."))
     return SparkFailed(
-        f"Spark ended the query: {_first_line(text) or 'no reason given'}",
+        f"Spark ended the query: {_reason(text) or 'no reason given'}",
         hint="HEADRACE_TRACE=1 shows the whole trace.",
     )
 
@@ -103,7 +105,11 @@ def _class(module: str, name: str, condition: str) -> type[HeadraceError]:
     return kind if isinstance(kind, type) and issubclass(kind, HeadraceError) else HeadraceError
 
 
-def _first_line(text: str) -> str:
+def _reason(text: str) -> str:
+    """Return the error of Python's last trace, where there is one, else the first line."""
+    errors_of_traces = _TRACE.findall(text)
+    if errors_of_traces:
+        return str(errors_of_traces[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
