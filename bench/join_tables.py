@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from bench.fed_app import FedApp
 from bench.figure import Figure, compare_times, same
-from bench.recompute import in_turn, warm, write_parquet
+from bench.recompute import in_turn, warm_in_turn, write_parquet
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.setting import Setting
 
-ROWS, CHURN, MOVED, WARM = 1_000_000, 0.01, 0.1, 5
+ROWS, CHURN, MOVED = 1_000_000, 0.01, 0.1
 VALUES, SEED = 1_000_000, 7
 SCHEMAS = {"orders": "id bigint, buyer bigint, amount bigint", "buyers": "buyer_id bigint, city bigint"}
 KEYS = {"orders": "id", "buyers": "buyer_id"}
@@ -34,12 +34,10 @@ def run(setting: Setting) -> list[Figure]:
         return []
     dataset = Dataset(setting.rows(ROWS))
     with OurApp(setting, dataset) as our_app:
-        for _ in range(WARM):
-            our_app.epoch()
-        our_app.check()
         recomputation = partial(_joined, setting, _written(setting, dataset))
         _agree(dataset, recomputation())
-        warm(setting, recomputation)
+        warm_in_turn(setting, our_app.epoch, recomputation)
+        our_app.check()
         mine, theirs = in_turn(setting, our_app.epoch, recomputation)
         our_app.check()
     return [

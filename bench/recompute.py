@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bench.setting import Setting
 
 _FIRST = 1_767_225_600
+WARM_SECONDS = 90
 
 
 def write_parquet(folder: Path, table: pa.Table, *, files: int, number: int = 0) -> None:
@@ -41,10 +42,14 @@ def computed_ms(frame: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def warm(setting: Setting, frame: Callable[[], Any]) -> None:
-    """Run a query four times, so that it is warm."""
-    took = [computed_ms(frame) for _ in range(4)]
-    setting.say(f"theirs, warm: {took[-1]:.0f} ms")
+def warm_in_turn(setting: Setting, epoch: Callable[[], float], frame: Callable[[], Any]) -> None:
+    """Run our epochs and the rival's recomputations in turn until both are warm.
+
+    The JVM compiles what Spark runs for a minute or two, on the same cores, and takes nearly half of one at first.
+    """
+    until = time.perf_counter() + setting.runs(WARM_SECONDS, 5)
+    while time.perf_counter() < until:
+        setting.say(f"warming up: an epoch {epoch():.0f} ms, a recomputation {computed_ms(frame):.0f} ms")
 
 
 def in_turn(setting: Setting, epoch: Callable[[], float], frame: Callable[[], Any]) -> tuple[list[float], list[float]]:

