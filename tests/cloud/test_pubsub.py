@@ -7,14 +7,18 @@ import threading
 import uuid
 from datetime import UTC, datetime
 
+import grpc
 import pyarrow as pa
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import headrace as hr
 from broker_cases import WRITER, Broker, BrokerCases, Filled, Gate, batch, bodies, for_rows, until
 from broker_proof import kills_and_restarts
 from headrace.base.broker_errors import LoginRefused, MessageTooLarge
 from headrace.base.errors import InvalidArgument
+from headrace.base.outside import Unavailable
 from headrace.base.time import ManualClock
 from headrace.testing import check_sink
 
@@ -121,6 +125,39 @@ class TestPubSub(BrokerCases):
         with filled.by(broker.feed()) as run:
             until(lambda: run.rows() or run.failure(), "it is landed")
             assert [len(row["text"]) for row in run.rows()] == [3_000_000]
+
+
+def test_a_connection_that_failed_does_not_let_another_one_wait(broker):
+    """After a failure gRPC waits a second or more, for all channels of one address that share their connections."""
+    place = PubSubService(path=broker.path("topics", f"{broker.name}-out"), endpoint=broker.endpoint, credentials=None)
+    failed = place.publisher()
+    broker.cut()
+    with pytest.raises(Unavailable), place.failures():
+        failed.publish(topic=place.path, messages=[PubsubMessage(data=b"lost")], retry=None, timeout=10)
+    broker.mend()
+    sound = place.publisher()
+    sound.publish(topic=place.path, messages=[PubsubMessage(data=b"sent")], retry=None, timeout=10)
+    assert [each.data for each in broker.messages()] == [b"sent"]
+    failed.transport.close()
+    sound.transport.close()
+
+
+@pytest.mark.parametrize("kind", ["publisher", "subscriber"])
+def test_a_channel_to_google_is_one_of_its_own_too(kind, tmp_path, monkeypatch):
+    """Google itself cannot be reached here: what gRPC is told is looked at."""
+    told, opened = [], grpc.secure_channel
+    monkeypatch.setattr(
+        grpc, "secure_channel", lambda *args, **how: told.append(how["options"]) or opened(*args, **how)
+    )
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    account = {"type": "service_account", "client_email": "a@p", "token_uri": "http://127.0.0.1:1/", "private_key": pem}
+    credentials = tmp_path / "account.json"
+    credentials.write_text(json.dumps(account))
+    place = PubSubService(path="projects/p/topics/t", endpoint=None, credentials=str(credentials))
+    getattr(place, kind)().transport.close()
+    assert ("grpc.use_local_subchannel_pool", 1) in told[0]
+    assert ("grpc.max_receive_message_length", -1) in told[0]
 
 
 def test_it_is_a_sink(broker):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 EMULATOR = "PUBSUB_EMULATOR_HOST"
 SECONDS = 30.0
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+# gRPC shares connections of one address between the channels of a process, and with them how long to wait after a
+# failure: a new channel would fail at once by the wait of one that is closed, or of another feed's.
+_OF_ITS_OWN = ("grpc.use_local_subchannel_pool", 1)
 _LATER = (
     failed.ServerError,
     failed.Aborted,
@@ -92,12 +95,13 @@ class PubSubService:
         plain = self.endpoint or (f"http://{emulator}" if emulator else "")
         with self.failures():
             if plain.startswith("http://"):
-                channel = grpc.insecure_channel(plain.removeprefix("http://"), options=_UNLIMITED)
+                channel = grpc.insecure_channel(plain.removeprefix("http://"), options=[*_UNLIMITED, _OF_ITS_OWN])
                 return kind(transport=kind.get_transport_class("grpc")(channel=channel))
-            options = {"api_endpoint": self.endpoint} if self.endpoint else {}
+            how: dict[str, Any] = {"transport": _apart(kind.get_transport_class("grpc"))}
+            how["client_options"] = {"api_endpoint": self.endpoint} if self.endpoint else {}
             if self.credentials is not None:
-                return kind.from_service_account_file(self.credentials, client_options=options)
-            return kind(client_options=options)
+                return kind.from_service_account_file(self.credentials, **how)
+            return kind(**how)
 
     @contextmanager
     def failures(self) -> Iterator[None]:
@@ -133,3 +137,12 @@ class PubSubService:
             raise BrokerFailed(f"{self.place} refuses a request: {error}") from error
         except (GoogleAuthError, OSError, grpc.RpcError) as error:
             raise Unavailable(f"{self.place} does not answer: {type(error).__name__}: {error}") from error
+
+
+def _apart(transport: Any) -> Any:
+    class Apart(transport):  # type: ignore[misc]  # each client has a transport of its own
+        @classmethod
+        def create_channel(cls, *args: Any, options: Any = (), **how: Any) -> Any:
+            return super().create_channel(*args, options=[*options, _OF_ITS_OWN], **how)
+
+    return Apart
