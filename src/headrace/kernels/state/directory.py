@@ -71,14 +71,23 @@ class Directory(NamedTuple):
 def ends_of(hashes: Hashes, first: Positions, alike: Positions) -> Positions:
     """Return for each position the first one after it whose hash is another.
 
-    `alike`: the numbers of those for which the next hash is the same.
+    `alike`: the numbers of those for which the next hash is the same. Steps double until they are too long, and then
+    halve: rows of a key are found in as many steps as their number has bits, twice.
     """
     ends, last = first + 1, len(hashes) - 1
-    for _ in range(_STEPS):
-        if not len(alike):
-            return ends
-        ends[alike] += 1
-        next_at = ends[alike]
-        alike = alike[(next_at <= last) & (hashes[np.minimum(next_at, last)] == hashes[first[alike]])]
-    ends[alike] = np.searchsorted(hashes, hashes[first[alike]], side="right")
+    own, at = hashes[first[alike]], ends[alike]  # the last position that is known to have its hash
+    step, steps, going = 1, np.zeros(len(alike), np.int64), np.arange(len(alike))
+    while len(going):
+        steps[going] = step
+        ahead = at[going] + step
+        going = going[(ahead <= last) & (hashes[np.minimum(ahead, last)] == own[going])]
+        at[going] += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        going = np.flatnonzero(steps > step)
+        ahead = at[going] + step
+        there = (ahead <= last) & (hashes[np.minimum(ahead, last)] == own[going])
+        at[going[there]] += step
+    ends[alike] = at + 1
     return ends
