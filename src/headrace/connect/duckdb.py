@@ -20,7 +20,14 @@ from headrace.base.names import quote
 from headrace.base.outside import Unavailable
 from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SharedSink, SharedWriter
-from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, WriterFenced, database_options
+from headrace.connect.store import (
+    StoreDiffers,
+    StoreRefused,
+    StoreSink,
+    WriterFenced,
+    check_folder,
+    database_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +43,7 @@ __all__ = ["DuckdbTable", "table"]
 MARKS = "_headrace_marks"
 _CHANGES, _GIVEN, _WANTED = "_headrace_changes", "_headrace_batch", "_headrace_wanted"
 _BATCH = 50_000
+_OTHER = "not a valid duckdb database"
 _BUSY = ("could not set lock", "conflicting lock", "already open", "same database file with a different configuration")
 
 
@@ -84,11 +92,15 @@ class DuckdbTable(StoreSink, SharedSink):
         """Create the table, or check its columns.
 
         Raises:
-            StoreDiffers: it has other columns.
+            StoreDiffers: it has other columns, or the file is none of DuckDB's.
+            StoreRefused: a folder is in the file's place, or a file in that of a folder above it.
             Unavailable: another process has the file open.
 
         """
         del clock
+        check_folder(self.where, Path(self.path).parent)
+        if Path(self.path).is_dir():
+            raise StoreRefused(self.where, f"{self.path} is a folder", epoch=-1)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with opened(self.path) as sql:
             sql.register(_WANTED, self.columns.empty_table())
@@ -216,12 +228,14 @@ def opened(path: str) -> Iterator[duckdb.DuckDBPyConnection]:
 
     Raises:
         Unavailable: another process has it open, or the disk fails.
+        StoreDiffers: it is no database of DuckDB, or one of another release.
 
     """
     try:
         sql = duckdb.connect(path, config=database_options(f"{path}.tmp"))
     except duckdb.Error as error:
-        if isinstance(error, duckdb.IOException) or any(word in str(error).lower() for word in _BUSY):
+        says = str(error).lower()
+        if (isinstance(error, duckdb.IOException) and _OTHER not in says) or any(word in says for word in _BUSY):
             raise Unavailable(
                 f"{path} cannot be opened for writing: {_said(error)}",
                 hint="DuckDB lets one process write: close the file in the others, or read a copy.",

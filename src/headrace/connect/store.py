@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import pyarrow as pa
 
 from headrace.base.blame import OutsideError
+from headrace.base.disk import in_the_way
 from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.base.memory import task_memory
 from headrace.base.schema import type_name
@@ -17,6 +18,7 @@ from headrace.connect.sink import Form, Guarantee, Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
 NO_ROWS = pa.schema([])
 
@@ -58,6 +60,18 @@ class WriterFenced(OutsideError):
             detail="It took over while this one did not answer. Nothing is lost, and nothing was written twice.",
             hint="Leave that one running, or stop it before this one is started again.",
         )
+
+
+def check_folder(where: str, folder: Path) -> None:
+    """Refuse a folder that cannot be there.
+
+    Raises:
+        StoreRefused: something that is no folder is in its place, or in that of one above it.
+
+    """
+    file = in_the_way(folder)
+    if file is not None:
+        raise StoreRefused(where, f"{file} is no folder", epoch=-1)
 
 
 @contextmanager

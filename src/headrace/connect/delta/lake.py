@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.schema import to_ddl
 from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, check_partitions
+from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, check_folder, check_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,6 +106,8 @@ class DeltaLake(StoreSink):
 
         """
         del clock
+        if "://" not in self.path:
+            check_folder(self.where, Path(self.path))
         with self.failures():
             options = dict(self.options)
             if not DeltaTable.is_deltatable(self.path, storage_options=options):

@@ -24,6 +24,7 @@ from headrace.connect.store import (
     StoreDiffers,
     StoreSink,
     WriterFenced,
+    check_folder,
     check_partitions,
     database_options,
     names_that_fit,
@@ -125,9 +126,11 @@ class ParquetFolder(StoreSink):
 
         Raises:
             StoreDiffers: it has other columns, another key or other partitions.
+            StoreRefused: a file is in the folder's place.
 
         """
         del clock
+        check_folder(self.where, Path(self.path))
         root, wanted = Path(self.path), self._manifest()
         with alone(root):
             there = Manifest.read(root)

@@ -20,7 +20,7 @@ from headrace.connect.entry_keys import entry_keys
 from headrace.connect.formats.json_text import encode
 from headrace.connect.search.documents import KEY, ROW, WRITER, documents, kind_of
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, WriterFenced, together
+from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, WriterFenced, check_folder, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,9 +125,11 @@ class SearchIndex(StoreSink):
 
         Raises:
             StoreDiffers: it has other columns, or another key.
+            StoreRefused: a file is in the folder's place.
 
         """
         del clock
+        check_folder(self.where, Path(self.path))
         Path(self.path).mkdir(parents=True, exist_ok=True)
         if not engine.Index.exists(self.path):
             engine.Index(self._schema(), path=self.path)
