@@ -20,6 +20,7 @@ from headrace.base.disk import says_full
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.schema import to_ddl
+from headrace.connect.buckets import refusal
 from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SinkWriter
 from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, check_folder, check_partitions
@@ -142,12 +143,16 @@ class DeltaLake(StoreSink):
         Raises:
             Unavailable: its storage does not answer, or somebody else has just written a version.
             OutputLost: the table was there, and is gone.
-            StoreRefused: the library cannot read or write such a table.
+            StoreRefused: the library cannot read or write such a table, or there is no such bucket.
+            LoginRefused, AccessRefused: its store refuses the credentials, or what they may do.
 
         """
         try:
             yield
         except (failed.DeltaError, OSError) as error:
+            refused = refusal(self.where, _said(error), epoch=epoch)
+            if refused is not None:
+                raise refused from error
             if isinstance(error, (_BUSY, OSError)) or says_full(error):
                 raise Unavailable(f"{self.where} cannot be written now: {_said(error)}") from error
             if epoch >= 0 and isinstance(error, failed.TableNotFoundError):

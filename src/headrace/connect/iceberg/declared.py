@@ -18,6 +18,7 @@ from headrace.base.broker_errors import LoginRefused
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.schema import to_ddl
+from headrace.connect.buckets import refusal
 from headrace.connect.comparing import compare_rows
 from headrace.connect.iceberg.files import batches_of, changed_files
 from headrace.connect.iceberg.snapshots import commit_epoch, last_epoch
@@ -158,13 +159,17 @@ class IcebergTable(StoreSink):
         Raises:
             Unavailable: catalog or storage do not answer, or somebody else has just written a snapshot.
             OutputLost: the table was dropped.
-            LoginRefused: the catalog refuses the credentials.
-            StoreRefused: the catalog, or the library, refuses anything else.
+            LoginRefused: the catalog, or the store of the files, refuses the credentials.
+            AccessRefused: the store of the files does not let them do this.
+            StoreRefused: there is no such bucket; or the catalog, or the library, refuses anything else.
 
         """
         try:
             yield
         except _NOW_AND_THEN as error:
+            refused = refusal(self.where, _said(error), epoch=epoch)
+            if refused is not None:
+                raise refused from None
             raise Unavailable(f"{self.where} cannot be used now: {type(error).__name__}: {_said(error)}") from None
         except failed.NoSuchTableError:
             raise OutputLost(f"{self.where} was dropped") from None
