@@ -1,14 +1,15 @@
 """`state_growth`: the cost of an epoch depends on its delta, not on the size of the state.
 
 Expected: at most 1.3 times as long on a state ten times larger. Two storages are filled, then the same small deltas
-go to both in turn. The groups are chosen evenly from the state, so they are not close to each other.
+go to both in turn. The groups are chosen evenly from the state, so they are not close to each other. The same of one
+group whose different values are counted: each value is kept, and an epoch looks at those that come.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,18 +33,19 @@ SEED = 7
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Measure it in process and on Spark, from 200 k groups and from a million."""
+    """Measure it in process and on Spark, from 200 k groups and from a million; and from 200 k values of a group."""
     figures = []
     for groups in (setting.rows(SMALL), setting.rows(LARGE)):
         figures.append(_measure(setting, groups, _InProcess))
         if setting.spark_allowed:
             figures.append(_measure(setting, groups, _OnSpark))
+    figures.append(_measure(setting, setting.rows(SMALL), _OfValues))
     return figures
 
 
 def _measure(setting: Setting, groups: int, app_class: type[_GrowthApp]) -> Figure:
     epochs = setting.runs(40, 15)
-    setting.say(f"{app_class.label}: filling states of {groups:,} and {groups * 10:,} groups")
+    setting.say(f"{app_class.label}: filling states of {groups:,} and {groups * 10:,} {app_class.kept}")
     with app_class(setting, groups) as small, app_class(setting, groups * 10) as large:
         took = [(small.epoch(), large.epoch()) for _ in range(WARM + epochs)][WARM:]
         small.check(WARM + epochs)
@@ -55,8 +57,8 @@ def _measure(setting: Setting, groups: int, app_class: type[_GrowthApp]) -> Figu
     ratio, spread = paired(more, less)
     return Figure(
         bench="state_growth",
-        what=f"{app_class.label}: epoch of {DELTA} rows on {groups * 10:,} groups",
-        rival=f"itself on {groups:,} groups",
+        what=f"{app_class.label}: epoch of {DELTA} rows on {groups * 10:,} {app_class.kept}",
+        rival=f"itself on {groups:,} {app_class.kept}",
         ratio=ratio,
         spread=spread,
         must="<= 1.3",
@@ -70,13 +72,14 @@ def _measure(setting: Setting, groups: int, app_class: type[_GrowthApp]) -> Figu
 class _GrowthApp(FedApp):
     """An app whose state has `groups` groups, each of one row."""
 
-    label = ""
+    label, kept, key = "", "groups", "k"
+    aggregates: ClassVar = ours.AGGREGATES
 
     def __init__(self, setting: Setting, groups: int) -> None:
         super().__init__(setting, "growth")
         self.groups = groups
         self.sink = sums.Sums()
-        self.app.stream("rows", SCHEMA).group_by("k").agg(**ours.AGGREGATES).to(self.sink)
+        self.app.stream("rows", SCHEMA).group_by(self.key).agg(**self.aggregates).to(self.sink)
         self.random = np.random.default_rng(SEED)
         self.log.create_topic("rows", SCHEMA, partitions=2)
         self.fill("rows", groups, lambda first, last: _table(np.arange(first, last, dtype=np.int64)))
@@ -127,6 +130,16 @@ class _OnSpark(_GrowthApp):
         """Return the time that Spark reports for the batch, as in `tiny_epoch`."""
         (epoch,) = self.feed(self.sink, {"rows": self.delta()})
         return self.took([epoch])
+
+
+class _OfValues(_InProcess):
+    label, kept, key = "in process", "different values of a group", "v"
+    aggregates: ClassVar = {"n": "count(*)", "total": "count(distinct k)"}
+
+    def check(self, epochs: int) -> None:
+        same("groups", self.sink.rows, 1)
+        same("different values", self.sink.total, self.groups)
+        same("rows counted", self.sink.n, self.groups + epochs * DELTA)
 
 
 def _table(keys: np.ndarray) -> pa.Table:  # type: ignore[type-arg]

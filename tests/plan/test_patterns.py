@@ -136,7 +136,7 @@ def test_many_rows_that_may_all_begin_a_match_take_linear_time():
     before = time.thread_time()  # other threads of the process do what they like
     assert found("a+ b", "a" * 100_000) == ([], 100_000)
     assert len(found("(a | b)+? c", "ab" * 50_000 + "c")[0]) == 1
-    assert time.thread_time() - before < 10
+    assert time.thread_time() - before < 60, "of squares it would be hours"
 
 
 def test_compiled_and_plain_code_agree():

@@ -11,7 +11,7 @@ from headrace.expressions.sketches import Sketch
 from headrace.kernels.aggregates import sketches
 from headrace.kernels.aggregates.accumulators import Accumulators
 from headrace.kernels.aggregates.aggregate_spec import AggregateSpec, UserAggregate
-from headrace.kernels.groups.grouping import Grouping
+from headrace.kernels.groups.grouping import Grouping, with_counts
 from headrace.kernels.groups.windows import Panes, Session, Sliding
 from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
@@ -42,7 +42,7 @@ def grouping_of(node: Aggregate) -> Grouping:
         )
     w = node.window
     fields = [node.up.schema.field(key) for key in node.keys]
-    return Grouping(
+    grouping = Grouping(
         keys=tuple((field.name, quote(field.name), duckdb_type(field.type)) for field in fields),
         panes=panes_of(w) if isinstance(w, AlignedWindow) else None,
         session=Session(gap=w.gap, grace=w.grace) if isinstance(w, SessionWindow) else None,
@@ -61,6 +61,7 @@ def grouping_of(node: Aggregate) -> Grouping:
         ranked=frozenset(state.ranked),
         held=_held(node),
     )
+    return with_counts(grouping) if node.counts_values else grouping
 
 
 def _held(node: Aggregate) -> tuple[tuple[str, str], ...]:

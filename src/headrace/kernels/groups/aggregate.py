@@ -84,7 +84,7 @@ class MergeRun:
         if self.grouping.simple:
             columns = [f"s.{name}" for name in self.state.tables[GROUPS].columns]
             columns += [f"{time}::BIGINT AS _time", "NULL::BIGINT AS o_n", "NULL::BIGINT AS o_row"]
-            columns += [f"s.p{i} AS o{i}" for i in range(len(self.grouping.accumulators))]
+            columns += [f"s.p{i} AS o{i}" for i in range(len(self.grouping.kept))]
             rows = f"(SELECT {', '.join(columns)} FROM {groups} s)"
             return change_pairs(self.grouping, self.duck.arrow(SingleRowSql(self.grouping).of(rows)))
         self._touch(f"(SELECT *, {time}::BIGINT AS _time FROM {groups})")
@@ -119,7 +119,8 @@ class MergeRun:
         arrived = self._arrived[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
         if once:
-            casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
+            given = table.values[: len(table.values) - (0 if number else len(self.grouping.counted))]
+            casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in given)
             return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {arrived})"
         sums = [f"sum({COUNT})::BIGINT AS {COUNT}"]
         if number == 0:
@@ -143,14 +144,15 @@ class MergeRun:
     def _new_windows(self, parts: list[pa.Table], once: bool) -> pa.Table | None:  # noqa: FBT001
         """Add partial groups of windows to a state without rows, by columns; None where that is left to SQL."""
         few = sum(part.num_rows for part in parts) <= whole_numbers.MOST_GROUPS
-        if self.state.rows or not (once or few) or not self.grouping.simple or self.grouping.final:
+        covers = self.grouping.simple and not self.grouping.multisets and not self.grouping.final
+        if self.state.rows or not (once or few) or not covers:
             return None
         rows = whole_numbers.of_new_windows(self.grouping, parts, once=once)
         return None if rows is None else self._put(rows)
 
     def _merged(self, folded: list[str]) -> pa.Table | None:
         if self.grouping.simple and not self.grouping.final:
-            return self._merged_simply(folded[0])
+            return self._merged_simply(folded)
         if self.grouping.final:
             self._update(folded)
             return None
@@ -161,12 +163,12 @@ class MergeRun:
         columns = [f"d.{name}" for name, _ in self.state.tables[GROUPS].keys]
         if not self.state.rows:
             columns += [f"d.{COUNT}", "d._time", *_NONE]
-            for i, each in enumerate(self.grouping.accumulators):
+            for i, each in enumerate(self.grouping.kept):
                 none = f"NULL::{each.type}"
                 columns += [f"{each.merge.format(o=none, d=f'd.p{i}')} AS p{i}", f"{none} AS o{i}"]
             return f"SELECT {', '.join(columns)} FROM {folded} d"
         columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", "d._time", *_OLD]
-        for i, each in enumerate(self.grouping.accumulators):
+        for i, each in enumerate(self.grouping.kept):
             columns += [f"{each.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
         return (
             f"SELECT {', '.join(columns)} FROM {folded} d "
@@ -177,10 +179,13 @@ class MergeRun:
     def _update(self, folded: list[str]) -> None:
         """Add partial groups and values to the state, and emit nothing."""
         kept = ", ".join([*self.state.tables[GROUPS].columns, "o_row"])
-        self.state.replace(GROUPS, self.duck.arrow(f"SELECT {kept} FROM ({self._joined(folded[0])})"), at="o_row")
-        self._update_values(folded)
+        groups = self._update_values(folded)
+        self.state.replace(GROUPS, self.duck.arrow(f"SELECT {kept} FROM ({self._joined(groups)})"), at="o_row")
 
-    def _update_values(self, folded: list[str]) -> None:
+    def _update_values(self, folded: list[str]) -> str:
+        """Add values to the state; return the partial groups with how many more values each has."""
+        groups = [name for name, _ in self.state.tables[GROUPS].keys]
+        columns, source = ["d.*"], f"{folded[0]} d"
         for number in range(len(self.grouping.multisets)):
             table = f"values{number}"
             keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
@@ -191,11 +196,18 @@ class MergeRun:
                 f"LEFT JOIN {self._kept_rows(number + 1, self._arrived[number + 1], by_value=True)} s ON {same}"
             )
             self.state.replace(table, touched, at="o_row")
+            if number in self.grouping.counted:
+                more = f"sum(({COUNT} > 0)::INTEGER - (coalesce(o_n, 0) > 0)::INTEGER)::BIGINT AS more"
+                counts = f"SELECT {', '.join([*groups, more])} FROM {self.duck.register(touched)} {by_position(groups)}"
+                source += f" LEFT JOIN ({counts}) c{number} ON {alike('d', f'c{number}', groups)}"
+                nth = len(self.grouping.accumulators) + self.grouping.counted.index(number)
+                columns.append(f"coalesce(c{number}.more, 0) AS p{nth}")
+        return f"(SELECT {', '.join(columns)} FROM {source})" if self.grouping.counted else folded[0]
 
     # -- results of single rows
 
-    def _merged_simply(self, folded: str) -> pa.Table:
-        return self._put(self.duck.arrow(SingleRowSql(self.grouping).of(self._joined(folded))))
+    def _merged_simply(self, folded: list[str]) -> pa.Table:
+        return self._put(self.duck.arrow(SingleRowSql(self.grouping).of(self._joined(self._update_values(folded)))))
 
     def _put(self, rows: pa.Table) -> pa.Table:
         """Put changed groups, as `SingleRowSql` says them, into the state, and return their delta."""
@@ -264,7 +276,7 @@ class MergeRun:
     def _results(self, windows: str) -> str:
         """Return SQL for the results of groups and windows, from the state as it is now."""
         keys = self._of_window()
-        folds = [f"{p.finish.format(f=self._fold(p, i))} AS p{i}" for i, p in enumerate(self.grouping.accumulators)]
+        folds = [f"{p.finish.format(f=self._fold(p, i))} AS p{i}" for i, p in enumerate(self.grouping.kept)]
         columns = [*keys, "any_value(w._time) AS _time", f"sum(s.{COUNT})::BIGINT AS {COUNT}", *folds]
         joined = f"{windows} w JOIN {self._kept_rows(0, windows, by_value=False)} s ON {self._in_window()}"
         main = f"SELECT {', '.join(columns)} FROM {joined} {by_position(keys)} HAVING sum(s.{COUNT}) > 0"
@@ -290,7 +302,7 @@ class MergeRun:
         """Return SQL for keys, `_window`, `_time` and results `_result0…` of rows with accumulators."""
         window = [*(f"k{i}" for i in range(len(self.grouping.keys))), *self._window]
         source, columns = f"({groups}) g", [f"g.{name}" for name in [*window, "_time", COUNT]]
-        for number in range(len(self.grouping.multisets)):
+        for number in self.grouping.read_values:
             same = alike("g", f"x{number}", window)
             source += f" LEFT JOIN ({self._of_values(number, windows)}) x{number} ON {same}"
         for i, (call, source_of) in enumerate(zip(self.grouping.calls, self.grouping.from_multiset, strict=True)):
@@ -348,7 +360,7 @@ class MergeRun:
         closing = f"_pane < {until}" + (f" AND _pane > {after - sql.panes.size}" if after is not None else "")
         if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {closing})")[0][0]:
             return None
-        if self.grouping.multisets:
+        if self.grouping.read_values:
             self._make_closing(sql, closing, after, until)
             final = self._results("closing")
         else:
@@ -364,7 +376,7 @@ class MergeRun:
             self._make_closing(sql, where, after, until)
             return self._framed(sql, where)
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
-        accumulators = [f"p{i}" for i in range(len(self.grouping.accumulators))]
+        accumulators = [f"p{i}" for i in range(len(self.grouping.kept))]
         columns = [*keys, f"{sql.first_end('_pane')} AS _window", "0::BIGINT AS _time", COUNT, *accumulators]
         since = "" if after is None else f" AND _window > {after}"
         return f"SELECT {', '.join(columns)} FROM {self.state.name(GROUPS)} WHERE {where} AND _window <= {until}{since}"

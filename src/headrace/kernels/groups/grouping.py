@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates import higher_moments, superaccumulator
+from headrace.kernels.aggregates.aggregate_spec import Accumulator
+from headrace.kernels.aggregates.multisets import COUNT_VALUES
 from headrace.kernels.aggregates.users import define
 from headrace.kernels.state.tables import TableSpec
 
 if TYPE_CHECKING:
-    from headrace.kernels.aggregates.aggregate_spec import Accumulator, Form, Layers, Multiset, UserAggregate
+    from headrace.kernels.aggregates.aggregate_spec import Form, Layers, Multiset, UserAggregate
     from headrace.kernels.duck import Duck
     from headrace.kernels.groups.windows import Panes, Session, Sliding
 
+_VALUES = Accumulator(
+    type="BIGINT", partial="0::BIGINT", fold="sum", finish="({f})::BIGINT", merge="(coalesce({o}, 0) + {d})::BIGINT"
+)
 GROUPS = "groups"
 HELD = "held"
 """Rows whose own sliding window was closed when they came, and that no open window has yet."""
@@ -50,6 +55,8 @@ class Grouping:
     """What calls are without SQL, where that is known."""
     held: tuple[tuple[str, str], ...] = ()
     """The columns of the input and their types, where rows wait for a window that takes them, else are late."""
+    counted: tuple[int, ...] = ()
+    """The multisets of which groups keep how many values they have, behind their accumulators."""
 
     @property
     def late_after_exchange(self) -> bool:
@@ -67,9 +74,19 @@ class Grouping:
         return bool(self.multisets or self.session or (self.panes and self.panes.calendar))
 
     @property
+    def kept(self) -> tuple[Accumulator, ...]:
+        """What a group keeps: `p0…`, the accumulators and then the counts of values."""
+        return (*self.accumulators, *(_VALUES for _ in self.counted))
+
+    @property
+    def read_values(self) -> tuple[int, ...]:
+        """The multisets whose values results are computed from."""
+        return tuple(sorted({number for number in self.from_multiset if number is not None}))
+
+    @property
     def simple(self) -> bool:
         """Whether a result can be computed from one kept row alone."""
-        return not self.multisets and (self.panes is None or self.panes.pane == self.panes.size == self.panes.every)
+        return not self.read_values and (self.panes is None or self.panes.pane == self.panes.size == self.panes.every)
 
 
 def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
@@ -77,7 +94,7 @@ def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
     keys = tuple((f"k{i}", kind) for i, (_, _, kind) in enumerate(grouping.keys))
     if grouping.windowed:
         keys = (*keys, ("_pane", "BIGINT"))
-    accumulators = tuple((f"p{i}", kept.type) for i, kept in enumerate(grouping.accumulators))
+    accumulators = tuple((f"p{i}", kept.type) for i, kept in enumerate(grouping.kept))
     if grouping.session:
         accumulators = (("_last", "BIGINT"), *accumulators)
     group = tuple(name for name, _ in keys)
@@ -85,13 +102,24 @@ def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
     specs = [TableSpec(name=GROUPS, keys=keys, values=accumulators, by=by)]
     for number, multiset in enumerate(grouping.multisets):
         value = (*group, *(name for name, _ in multiset.columns))
-        specs.append(
-            TableSpec(name=f"values{number}", keys=(*keys, *multiset.columns), values=(), by=by and (value, group))
-        )
+        found = (value, group) if number in grouping.read_values else (value,)
+        specs.append(TableSpec(name=f"values{number}", keys=(*keys, *multiset.columns), values=(), by=by and found))
     if grouping.held:
         columns = tuple((f"c{i}", kind) for i, (_, kind) in enumerate(grouping.held))
         specs.append(TableSpec(name=HELD, keys=(*columns, ("_pane", "BIGINT")), values=()))
     return tuple(specs)
+
+
+def with_counts(grouping: Grouping) -> Grouping:
+    """Return a grouping that keeps counts of values where it counted them anew; its windows have one pane."""
+    counts = zip(grouping.calls, grouping.from_multiset, strict=True)
+    counted = sorted({number for call, number in counts if number is not None and call == COUNT_VALUES})
+    names = {number: f"p{len(grouping.accumulators) + at}" for at, number in enumerate(counted)}
+    calls, sources = list(grouping.calls), list(grouping.from_multiset)
+    for i, (call, number) in enumerate(zip(grouping.calls, grouping.from_multiset, strict=True)):
+        if number is not None and call == COUNT_VALUES:
+            calls[i], sources[i] = names[number], None
+    return replace(grouping, counted=tuple(counted), calls=tuple(calls), from_multiset=tuple(sources))
 
 
 class CallsAggregates:

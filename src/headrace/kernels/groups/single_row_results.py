@@ -48,7 +48,7 @@ class SingleRowSql:
     def _inside(self) -> list[str]:
         g = self.grouping
         keys = [*(f"k{i}" for i in range(len(g.keys))), *(["_pane"] if g.windowed else [])]
-        return [*keys, COUNT, *(f"p{i}" for i in range(len(g.accumulators))), "o_n", "o_row", "_time"]
+        return [*keys, COUNT, *(f"p{i}" for i in range(len(g.kept))), "o_n", "o_row", "_time"]
 
     def _call(self, i: int, *, old: bool) -> str:
         """Return a call over the new or the old accumulators, null without rows."""

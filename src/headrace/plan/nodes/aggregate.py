@@ -9,7 +9,7 @@ from headrace.expressions import calls_of
 from headrace.expressions.identity import call_identity, typed_identity
 from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.windowed import Windowed
-from headrace.plan.windows import SlidingWindow
+from headrace.plan.windows import AlignedWindow, SlidingWindow
 
 if TYPE_CHECKING:
     from headrace.expressions import Aggregates
@@ -58,14 +58,23 @@ class Aggregate(Windowed):
         whole = isinstance(self.window, SlidingWindow) or calls_of(arguments)
         return super().reads_for(wanted) if whole else self.reads
 
+    @property
+    def counts_values(self) -> bool:
+        """Whether it keeps how many different values groups have; a window of several panes has to count them."""
+        w = self.window
+        whole = w is None or (isinstance(w, AlignedWindow) and w.pane == w.size == w.every)
+        return whole and any(call.function == "count" and call.distinct for call in self.aggregates.calls)
+
     def identity(self) -> dict[str, Any]:
-        """Return the window, what is computed, and whether rows may be withdrawn."""
+        """Return the window, what is computed, whether rows may be withdrawn, and whether counts of values are kept."""
+        counted = {"counts of values": "kept"} if self.counts_values else {}
         return {
             "window": str(self.window) if self.window else None,
             "emit": self.emit,
             "withdrawals": not self.up.append_only,
             "aggregates": [call_identity(call) for call in self.aggregates.calls],
             "results": {name: typed_identity(result) for name, result in self.aggregates.results},
+            **counted,
         }
 
     def describe(self) -> Description:
