@@ -230,6 +230,21 @@ def test_a_condition_decides_beside_the_keys_who_is_alone():
         assert rows_of(driver, "anti", "n") == ["9"]
 
 
+def test_two_rows_of_one_key_without_a_match_are_two_rows_even_where_all_else_is_null():
+    """A full join whose condition parts them is a bag: equal rows of both sides count twice, also when one changes."""
+    app, joined = pair("full", where="a = b")
+    joined.agg(n="count(*)").to_view("n")
+    with Driver(app) as driver:
+        driver.send("l", {"k": 1, "a": None, "at": at(1)})
+        driver.send("r", {"k": 1, "b": None, "at": at(1)})
+        driver.run()
+        assert driver.view("joined") == [{"k": 1, "a": None, "b": None}] * 2
+        driver.send("r", {"k": 1, "b": "x", "at": at(2)})
+        driver.run()
+        assert rows_of(driver, "joined", "k", "a", "b") == ["1..", "1.x"]
+        assert driver.view("n") == [{"n": 2}]
+
+
 # ---- what sides there are ----
 
 
