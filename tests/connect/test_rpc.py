@@ -268,6 +268,9 @@ def test_replies_say_which_request_they_answer():
         quotes.reply(quotes.requests.select("product"))
     with pytest.raises(InvalidPlan, match="request_id"):
         quotes.reply(quotes.requests.select("request_id"))
+    counts = quotes.requests.group_by("request_id").agg(n="count(*)")
+    with pytest.raises(InvalidPlan, match="no stream of this app"):
+        quotes.reply(counts)
     with pytest.raises(InvalidPlan, match="the client fills it"):
         hr.App("shop").rpc("quotes", "request_id string")
 

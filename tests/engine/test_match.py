@@ -10,7 +10,15 @@ import disturbed
 import pytest
 
 import headrace as hr
-from headrace.base.errors import InvalidPlan, InvalidTime, PlanChanged, SealedColumn, UnknownColumn, WrongType
+from headrace.base.errors import (
+    InvalidArgument,
+    InvalidPlan,
+    InvalidTime,
+    PlanChanged,
+    SealedColumn,
+    UnknownColumn,
+    WrongType,
+)
 from headrace.dsl.stream_table import Stream
 from headrace.testing import Driver
 
@@ -217,6 +225,7 @@ REFUSED = {
     "too many": (lambda on: match(on.stream, "a{1,1000000}"), InvalidPlan, "too large"),
     "another symbol": (lambda on: match(on.stream, "aa b", define={"a": "v > 1"}), InvalidPlan, 'Did you mean "aa"'),
     "a column": (lambda on: match(on.stream, "k v"), InvalidPlan, "the name of a column"),
+    "no mapping": (lambda on: match(on.stream, define=("a", "v > 1")), InvalidArgument, "no mapping"),
     "no condition": (lambda on: match(on.stream, define={"a": "v + 1"}), WrongType, "not boolean"),
     "an unknown column": (lambda on: match(on.stream, define={"a": "w > 1"}), UnknownColumn, '"w"'),
     "the match so far": (

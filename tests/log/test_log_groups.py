@@ -192,8 +192,11 @@ def test_seek_pause_and_time(log, clock):
         assert consumer.position("clicks", partition) == log.topic("clicks").end_offsets()[partition]
         with pytest.raises(InvalidArgument, match="behind the end"):
             consumer.seek("clicks", partition, 1000)
-        with pytest.raises(InvalidArgument, match="none of this member's partitions"):
-            consumer.position("views", 0)
+        for topic, why in (("views", "none of this member's partitions"), (["clicks"], "no text")):
+            with pytest.raises(InvalidArgument, match=why):
+                consumer.position(topic, 0)
+        with pytest.raises(InvalidArgument, match="no partitions"):
+            consumer.pause("clicks")
         with pytest.raises(InvalidArgument, match="no offset"):
             consumer.commit({("clicks", partition): 1000})
 

@@ -255,6 +255,7 @@ def test_a_wait_ends_when_a_record_comes(tmp_path):
         ({"priority": "urgencies"}, InvalidArgument),
         ({"priority": "text"}, InvalidArgument),
         ({"not_before": "id"}, InvalidArgument),
+        ({"key_order": "text"}, InvalidArgument),
     ],
 )
 def test_impossible_options_are_refused(log, options, error):
@@ -269,6 +270,8 @@ def test_key_order_needs_a_key_and_answers_need_tasks(log):
     with log.queue("g", "keyless") as queue:
         with pytest.raises(InvalidArgument, match="tasks"):
             queue.ack([3])
+        with pytest.raises(InvalidArgument, match="tasks"):
+            queue.ack(None)
         with pytest.raises(InvalidArgument, match="n=0"):
             queue.take(0)
 

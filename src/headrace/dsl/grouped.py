@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
+from headrace.base.arguments import a_mapping
 from headrace.dsl.grouping import Grouping, aggregate_node, less_often, top_node, windowed
 from headrace.dsl.matches import match_node, matching
 from headrace.dsl.overs import counted_rows, over_node
@@ -182,7 +183,8 @@ class Grouped(Generic[TableT, StreamT]):
             ['user', 'match_start', 'match_end', 'falls', 'lowest']
 
         """
-        return Matched(self._group, matching(self._group, pattern, within, define or {}, after), self._stream)
+        conditions = a_mapping({} if define is None else define, "define")
+        return Matched(self._group, matching(self._group, pattern, within, conditions, after), self._stream)
 
 
 class Over(Generic[HandleT]):

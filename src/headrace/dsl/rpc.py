@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.schema import as_schema
-
-if TYPE_CHECKING:
-    from headrace.dsl.stream_table import Stream
+from headrace.dsl.stream_table import Stream
 
 ID, DEADLINE, REPLIES = "request_id", "deadline", ".replies"
 
@@ -35,9 +32,14 @@ class Rpc:
         A column `error`, where it is not null, is what the client raises instead of a reply.
 
         Raises:
-            InvalidPlan: the rows do not say which request they answer, or have nothing else.
+            InvalidPlan: they are no stream of this app, do not say which request they answer, or have nothing else.
 
         """
+        if not isinstance(replies, Stream) or replies.registry is not self.requests.registry:
+            raise InvalidPlan(
+                f'the replies of "{self.topic}" are {replies!r}, and no stream of this app',
+                hint="Join the requests with a table, or keep the .changes() of one whose _change_type is insert.",
+            )
         if ID not in replies.columns or set(replies.columns) <= {ID, DEADLINE}:
             raise InvalidPlan(
                 f'the replies of "{self.topic}" have the columns {", ".join(replies.columns)}',

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from headrace.base.arguments import a_whole_number, one_of
+from headrace.base.arguments import a_text, a_whole_number, one_of
 from headrace.base.errors import HeadraceError, InvalidArgument, MemberFenced
 from headrace.base.time import MICROS, duration
 from headrace.log import bell
@@ -244,11 +245,11 @@ class Consumer:
 
     def pause(self, places: Sequence[Place] | None = None) -> None:
         """Return no records of some of the member's partitions (of all) until `resume`; it stays a member."""
-        self._paused |= set(self._positions if places is None else places)
+        self._paused |= set(self._positions) if places is None else _checked(places)
 
     def resume(self, places: Sequence[Place] | None = None) -> None:
         """Return records of some of the paused partitions (of all) again."""
-        self._paused -= set(self._paused if places is None else places)
+        self._paused -= set(self._paused) if places is None else _checked(places)
 
     # ---- the group ---------------------------------------------------------------------------------------
 
@@ -299,7 +300,7 @@ class Consumer:
         return offsets[partition]
 
     def _mine(self, topic: str, partition: int) -> Place:
-        if (topic, partition) in self._positions:
+        if (a_text(topic, "topic"), a_whole_number(partition, "partition")) in self._positions:
             return topic, partition
         raise InvalidArgument(
             f"{topic}/{partition} is none of this member's partitions",
@@ -328,3 +329,16 @@ class Consumer:
 def checked_reset(value: str) -> str:
     """Return where a group begins that has committed nothing."""
     return one_of(value, "offset_reset", RESETS)
+
+
+def _checked(places: Iterable[Place]) -> set[Place]:
+    """Return places, each a topic and a partition.
+
+    Raises:
+        InvalidArgument: they are none.
+
+    """
+    listed = list(places) if isinstance(places, Iterable) else [places]
+    if all(isinstance(place, tuple) and [*map(type, place)] == [str, int] for place in listed):
+        return set(listed)
+    raise InvalidArgument(f"places={places!r} are no partitions", hint='For example [("clicks", 0)], or None for all.')

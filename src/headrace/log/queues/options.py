@@ -57,6 +57,8 @@ def checked_options(
             raise InvalidArgument(
                 f"{argument}={column!r} is a column of {topic.schema.field(column).type}", hint=f"Name one of {wanted}."
             )
+    if not isinstance(key_order, bool):
+        raise InvalidArgument(f"key_order={key_order!r} is not possible", hint="Say True: the key is the topic's.")
     if key_order and not topic.key:
         raise InvalidArgument(
             f'the topic "{topic.name}" has no key, so there is no order by key',

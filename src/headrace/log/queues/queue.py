@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from headrace.log.queues.reading import Reader, ordering, rows_at
 from headrace.log.queues.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
@@ -254,7 +255,7 @@ class Queue:
         self._answered("renewed", tasks, lambda leases: self._leases.renew(leases, until))
 
     def _answered(self, what: str, tasks: Task | Iterable[Task], change: Callable[[list[Lease]], list[Lease]]) -> None:
-        those = [tasks] if isinstance(tasks, Task) else list(tasks)
+        those = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, Task) else [tasks]
         if not all(isinstance(task, Task) for task in those):
             raise InvalidArgument("only tasks that `take` has returned can be answered")
         lost = change([task.lease for task in those])
