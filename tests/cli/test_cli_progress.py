@@ -80,6 +80,13 @@ def test_rows_that_have_no_record_and_are_dead_letters_are_said_too():
     assert line == "2 rows of topic:out: dead letters; headrace status shop.py says why"
 
 
+def test_what_a_feed_could_not_read_is_said_also_where_the_first_look_finds_it():
+    left_out = LeftOut({"orders": "orders_topic"}, file="shop.py", clock=ManualClock())
+    (line,) = left_out.news(at(0, 10) | {"feeds": {"orders": {"dead": 2}}}, ended=False)
+    assert line.startswith("2 records of orders: dead letters")
+    assert line.endswith("headrace topics consume orders_topic.dead --app shop.py")
+
+
 def test_what_goes_on_slowly_is_said_once_a_minute():
     clock = ManualClock()
     left_out = LeftOut({}, file="shop.py", clock=clock)

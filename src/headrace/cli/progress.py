@@ -81,12 +81,14 @@ class LeftOut:
         counts |= {f"dead {name}": dead["rows"] for name, dead in computed.items()}
         if self._base is None:
             self._base = counts
+        # a feed counts from its start, which is that of the run
+        counts = counts | {f"feed {name}": feed.get("dead", 0) for name, feed in now.get("feeds", {}).items()}
         since = {name: count - self._base.get(name, 0) for name, count in counts.items()}
         return {name: (count, self._line(name, count)) for name, count in since.items() if count > 0}
 
     def _line(self, name: str, count: int) -> str:
         kind, _, step = name.partition(" ")
-        if kind == "source":
+        if kind in ("source", "feed"):
             topic = f"{self._topics.get(step, step)}.dead"
             return (
                 f"{counted(count, 'record')} of {step}: dead letters, with the reason: "
