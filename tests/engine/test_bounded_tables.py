@@ -137,3 +137,24 @@ def test_times_of_csv_are_in_utc_and_only_an_empty_field_is_null(tmp_path, at):
     assert first["at"].isoformat() == "2026-01-31T10:00:00+00:00"
     assert first["plain"].isoformat() == "2026-01-31T10:00:00"
     assert second == {"id": "SE", "code": None, "at": None, "plain": None, "share": None}
+
+
+def test_times_of_csv_with_and_without_a_zone_are_in_one_file(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("id,at,seen\n1,2026-01-31,2026-01-31T11:00+01\n2,2026-01-31 10:00Z,\n3,,2026-01-31 10:00\n")
+    app = hr.App("csv")
+    app.table("t", "id int, at timestamp, seen timestamp", key="id", path=str(path)).to_view("v")
+    with Driver(app) as driver:
+        driver.run()
+        rows = driver.view("v")
+    assert [row["at"] and row["at"].hour for row in rows] == [0, 10, None]
+    assert [row["seen"] and row["seen"].hour for row in rows] == [10, None, 10]
+
+
+def test_a_time_of_csv_that_is_none_says_where(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("id,at\n1,31.01.2026\n")
+    app = hr.App("csv")
+    app.table("t", "id int, at timestamp", key="id", path=str(path)).to_view("v")
+    with pytest.raises(InvalidPlan, match=r'in column "at".*31\.01\.2026'), Driver(app) as driver:
+        driver.run()

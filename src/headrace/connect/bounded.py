@@ -6,7 +6,6 @@ Its content is its identity: a changed file is another source, whose rows the ap
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -35,6 +35,8 @@ ROWS_PER_BATCH = 1 << 16
 SIDE_BYTES = 64 << 20
 """A table that may be larger is read by ranges, and spread over the shards."""
 SUFFIXES = (".parquet", ".csv")
+ZONE = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
+"""What a time with a zone looks like."""
 
 
 class Declared(NamedTuple):
@@ -170,23 +172,26 @@ def _parquet(path: str | None, schema: pa.Schema) -> pa.Table:
 
 def _csv(path: str | None, schema: pa.Schema) -> pa.Table:
     """Return the rows of a CSV file; times without a zone are in UTC."""
-    in_utc = pa.schema([field.with_type(TIMESTAMP_NTZ) if field.type == TIMESTAMP else field for field in schema])
-    try:
-        return _csv_of(path, in_utc)
-    except pa.ArrowInvalid:
-        with suppress(pa.ArrowInvalid):
-            return _csv_of(path, schema)
-        raise
-
-
-def _csv_of(path: str | None, schema: pa.Schema) -> pa.Table:
     convert = pa.csv.ConvertOptions(
-        column_types={field.name: field.type for field in schema},
+        column_types={field.name: pa.string() if field.type == TIMESTAMP else field.type for field in schema},
         include_columns=schema.names,
         null_values=[""],  # by default also NA, NaN, null and others, which may be names
         strings_can_be_null=True,
     )
-    return pa.csv.read_csv(path, convert_options=convert)
+    table = pa.csv.read_csv(path, convert_options=convert)
+    for i, field in enumerate(schema):
+        if field.type == TIMESTAMP:
+            table = table.set_column(i, field.name, _times(table.column(i), field.name))
+    return table
+
+
+def _times(texts: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    zoned = pc.match_substring_regex(texts, ZONE)
+    try:
+        without = pc.if_else(zoned, None, texts).cast(TIMESTAMP_NTZ).cast(TIMESTAMP)
+        return pc.if_else(zoned, pc.if_else(zoned, texts, None).cast(TIMESTAMP), without)
+    except pa.ArrowInvalid as why:
+        raise pa.ArrowInvalid(f'in column "{name}": {why}') from None
 
 
 class BoundedReader(SourceReader):
