@@ -178,7 +178,7 @@ def test_a_bad_line_is_named_and_the_lines_before_it_are_appended(headrace, orde
 def test_bad_csv_is_named_by_line(headrace, orders):
     text = "user,price,at\nann,1,2026-01-01\nbob,x,2026-01-01\ncat,2,2026-01-01,3\ndan,4,2026-01-01\n"
     result = headrace("topics", "produce", orders, "--format", "csv", stdin=text)
-    assert result.err.startswith('[BAD_LINE] line 3: column "price": invalid literal for int()')
+    assert result.err.startswith("[BAD_LINE] line 3: column \"price\": 'x' is no whole number")
     result = headrace("topics", "produce", orders, "--format", "csv", "--skip-bad", "--json", stdin=text)
     assert json.loads(result.out) == {"topic": "orders", "appended": 2, "bad": 2}
     result = headrace("topics", "produce", orders, "--format", "csv", stdin="user,prize\na,1\n")

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -174,7 +175,7 @@ def from_text(kind: pa.DataType) -> Callable[[str], Any]:
 
 def _reader(kind: pa.DataType) -> Callable[[str], Any]:
     if pa.types.is_integer(kind):
-        return int
+        return _integer
     if pa.types.is_floating(kind):
         return _float
     if pa.types.is_boolean(kind):
@@ -183,12 +184,28 @@ def _reader(kind: pa.DataType) -> Callable[[str], Any]:
         return _bytes
     if pa.types.is_nested(kind):
         inside = from_json(kind) or _same
-        return lambda text: inside(json.loads(text))
+        return lambda text: inside(_json(text))
     return lambda text: text  # texts, and types that the log converts itself: times, dates, decimals
 
 
+def _integer(text: str) -> int:
+    with suppress(ValueError):
+        return int(text)
+    raise ValueError(f"{text[:40]!r} is no whole number")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{text[:40]!r} is not JSON: {error}") from error
+
+
 def _float(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no number") from None
     if math.isinf(value) and "inf" not in text.lower():
         raise ValueError(f"the number {text[:40]} is too large for a double")
     return value
