@@ -274,6 +274,9 @@ def test_an_app_whose_topics_are_in_kafka_is_verified(broker, tmp_path, source):
     for command in commands[: 4 if source == "own" else 3]:
         result = CliRunner().invoke(root, command)
         assert result.exit_code == 0, result.stderr
+    if source == "connector":  # a storage does not say where its outputs are
+        result = CliRunner().invoke(root, commands[3])
+        assert (result.exit_code, "say which app it is: headrace verify FILE" in result.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(

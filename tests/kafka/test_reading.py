@@ -11,12 +11,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from reading import created, producer, ranges, read_by, read_twice, source, table
 
+from broker_cases import until
 from headrace.base.broker_errors import LoginRefused, TopicMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced, Unavailable
 from headrace.base.time import ManualClock, SystemClock
+from headrace.connect.kafka import source as kafka_source
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.client.administration import Cluster, cluster
 from headrace.connect.kafka.client.settings import wire_settings
 from headrace.connect.kafka.client.wire import Connection
 from headrace.connect.kafka.source import KafkaSource
@@ -276,6 +278,23 @@ def test_a_group_shows_how_far_an_app_has_read(broker):
         reader.committed({"0": 5, "1": 4})
     stored = cluster(KafkaAddress.parse(broker.address)).group_offsets(broker.topic("app"))
     assert stored == {(broker.topic("t"), 0): 5, (broker.topic("t"), 1): 4}
+
+
+def test_a_group_that_could_not_be_written_for_a_while_is_written_without_another_epoch(broker, monkeypatch):
+    created(broker, partitions=1)
+    failures, store = [Unavailable("no answer")], Cluster.set_group_offsets
+
+    def fails_once(*given):
+        if failures:
+            raise failures.pop()
+        store(*given)
+
+    monkeypatch.setattr(Cluster, "set_group_offsets", fails_once)
+    monkeypatch.setattr(kafka_source, "_DESCRIBED_SECONDS", 0.0)
+    with closing(source(broker, group="app").open(clock=ManualClock())) as reader:
+        reader.committed({"0": 3})
+        at = cluster(KafkaAddress.parse(broker.address))
+        until(lambda: reader.bounds() and at.group_offsets(broker.topic("app")) == {(broker.topic("t"), 0): 3})
 
 
 def test_a_topic_that_nobody_declares_must_exist(broker):

@@ -155,6 +155,17 @@ def test_a_record_that_does_not_fit_the_schema_is_a_dead_letter_with_its_place(b
         assert driver.view("spent") == [{"user": "ann", "n": 1}]
 
 
+def test_a_record_that_its_dead_letters_have_no_room_for_is_shortened_there(broker):
+    with Driver(shop(broker.address)) as driver:
+        driver.send("orders", {"user": "ann", "n": 1, "at": 1})
+        driver.run()
+        at = RecordTopic(KafkaAddress.parse(broker.address), "orders")
+        at.append([{"key": b"bob", "value": value} for value in (b'"' * 900_000, b"{", b"x" * 900_000)])
+        driver.run()
+        letters = sorted(driver.read("orders.dead"), key=lambda letter: letter["offset"])
+        assert [(letter["offset"], len(letter["record"])) for letter in letters] == [(1, 10_000), (2, 1), (3, 900_000)]
+
+
 def test_a_record_that_does_not_fit_stops_an_app_that_wants_it(broker):
     with Driver(shop(broker.address, on_error="fail")) as driver:
         driver.send("orders", {"user": "ann", "n": 1, "at": 1})
@@ -239,38 +250,51 @@ def test_an_app_outlives_a_broker_that_is_down_at_the_start_and_in_mid_run(break
     assert spent() == {"ann": 1, "bob": 2}
 
 
-def test_the_rights_that_the_page_lists_are_enough(broker):
-    at = {"host": "*", "principal": "User:eve", "permission_type": AclPermissionType.ALLOW}
-
-    def allowed(kind, name, *operations):
-        kinds = {"resource_pattern_type": ResourcePatternType.PREFIXED, "name": name, "restype": kind}
-        return [AclBinding(**kinds, **at, operation=operation) for operation in operations]
-
-    can = AclOperation
-    rights = [
-        *allowed(
-            ResourceType.TOPIC, broker.prefix, can.DESCRIBE, can.DESCRIBE_CONFIGS, can.READ, can.WRITE, can.CREATE
-        ),
-        *allowed(ResourceType.TRANSACTIONAL_ID, f"{broker.prefix}headrace.", can.WRITE, can.DESCRIBE),
-        *allowed(ResourceType.GROUP, f"{broker.prefix}shop", can.READ, can.DESCRIBE),
-    ]
+@contextmanager
+def rights(broker):
+    """Let the user eve do what the page lists; yields what takes a right away: type, name, operation."""
+    can, kinds = AclOperation, ResourceType
+    prefix = broker.prefix
+    topic = [can.DESCRIBE, can.DESCRIBE_CONFIGS, can.READ, can.WRITE, can.CREATE]
+    listed = [(kinds.TOPIC, prefix, each) for each in topic]
+    listed += [(kinds.TRANSACTIONAL_ID, f"{prefix}headrace.", each) for each in (can.WRITE, can.DESCRIBE)]
+    listed += [(kinds.GROUP, f"{prefix}shop", each) for each in (can.READ, can.DESCRIBE)]
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for made in admin.create_acls(rights).values():
-        made.result()
+
+    def give(*given, permission=AclPermissionType.ALLOW):
+        kind = ResourcePatternType.PREFIXED
+        bindings = [AclBinding(*each[:2], kind, "User:eve", "*", each[2], permission) for each in given]
+        for made in admin.create_acls(bindings).values():
+            made.result()
+
+    give(*listed)
     try:
-        with Driver(shop(f"{broker.kafka.sasl_address('eve')}&prefix={broker.prefix}")) as driver:
-            driver.send("orders", {"user": "ann", "n": 2, "at": 1})
-            driver.run()
-            assert [row["user"] for row in driver.read("big")] == ["ann"]
-            driver.restart()
-            driver.send("orders", {"user": "bob", "n": 1, "at": 1})
-            driver.run()
-            assert len(driver.view("spent")) == 2
-        group = broker.topic("shop")
-        assert cluster(KafkaAddress.parse(broker.address)).group_offsets(group) == {(broker.topic("orders"), 0): 2}
+        yield lambda *each: give(each, permission=AclPermissionType.DENY)
     finally:
-        every = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, "User:eve", None, can.ANY, AclPermissionType.ANY
-        )
+        any_of = ResourcePatternType.ANY, "User:eve", None, can.ANY, AclPermissionType.ANY
+        every = AclBindingFilter(kinds.ANY, None, *any_of)
         for gone in admin.delete_acls([every]).values():
             gone.result()
+
+
+def test_the_rights_that_the_page_lists_are_enough(broker):
+    with rights(broker), Driver(shop(f"{broker.kafka.sasl_address('eve')}&prefix={broker.prefix}")) as driver:
+        driver.send("orders", {"user": "ann", "n": 2, "at": 1})
+        driver.run()
+        assert [row["user"] for row in driver.read("big")] == ["ann"]
+        driver.restart()
+        driver.send("orders", {"user": "bob", "n": 1, "at": 1})
+        driver.run()
+        assert len(driver.view("spent")) == 2
+    group = broker.topic("shop")
+    assert cluster(KafkaAddress.parse(broker.address)).group_offsets(group) == {(broker.topic("orders"), 0): 2}
+
+
+def test_a_right_that_is_taken_away_while_an_app_writes_is_named(broker):
+    with rights(broker) as deny, Driver(shop(f"{broker.kafka.sasl_address('eve')}&prefix={broker.prefix}")) as driver:
+        driver.send("orders", {"user": "ann", "n": 2, "at": 1})
+        driver.run()
+        deny(ResourceType.TOPIC, broker.topic("big"), AclOperation.WRITE)
+        driver.send("orders", {"user": "bob", "n": 2, "at": 1})
+        with pytest.raises(AccessRefused, match=f'write to the topic "{broker.topic("big")}"'):
+            driver.run()

@@ -10,14 +10,14 @@ import pytest
 import writing
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from headrace.base.broker_errors import BrokerFailed, RecordTooLarge
+from headrace.base.broker_errors import BrokerFailed, RecordTooLarge, TopicMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Fenced, OutputLost, Unavailable
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.sink import KafkaSink
-from headrace.connect.kafka.writing import marked, marks
+from headrace.connect.kafka.writing import librdkafka_transactions, marked, marks
 from headrace.connect.topics import TopicSpec
 from headrace.testing import Crash, check_sink
 from headrace.testing.faults import TRANSACTION_POINTS, Faults
@@ -260,6 +260,13 @@ def test_a_record_above_the_limit_can_be_a_dead_letter(broker):
     assert len(letter["record"]) == 10_000
 
 
+def test_who_sends_rows_that_are_too_large_is_warned(broker, caplog):
+    writer = writing.opened(writing.sink(broker, too_large="dead_letter"))
+    with caplog.at_level(logging.WARNING):
+        writer.publish(0, {"out": writing.rows(7, text="x" * 1_100_000)})
+    assert f"1 row too large for the topic {broker.topic('out')}: see {broker.topic('out')}.dead" in caplog.text
+
+
 def test_rows_of_a_table_without_a_key_are_dead_letters(broker):
     writer = writing.opened(writing.sink(broker, changelog=True))
     writer.publish(0, {"out": writing.rows(1, None, 2, deleted=())})
@@ -310,6 +317,36 @@ def test_an_output_that_was_deleted_or_created_again_is_noticed(broker):
     at.create(broker.topic("out"), partitions=2)
     with pytest.raises(OutputLost, match="created again"):
         writer.check_published({"out": 0})
+    writer.close()
+
+
+@BOTH
+def test_an_output_that_is_created_again_while_an_app_runs_gets_nothing_of_its_next_epoch(broker, way):
+    sink = writing.sink(broker, way=way, partitions=1)
+    writer = writing.opened(sink)
+    writer.publish(0, {"out": writing.rows(1)})
+    at = cluster(sink.address)
+    at.delete(broker.topic("out"))
+    at.create(broker.topic("out"), partitions=1)
+    with pytest.raises(TopicMissing, match="was deleted and created again"):
+        writer.publish(1, {"out": writing.rows(2)})
+    assert writing.ids(broker) == []
+    writer.close()
+
+
+@SELDOM
+def test_an_output_that_is_deleted_while_an_app_runs_is_named(broker, way, monkeypatch):
+    """A producer of librdkafka waits for the topic; the attempt after that says it."""
+    monkeypatch.setattr(librdkafka_transactions, "SECONDS", 3.0)
+    sink = writing.sink(broker, way=way)
+    writer = writing.opened(sink)
+    writer.publish(0, {"out": writing.rows(1)})
+    cluster(sink.address).delete(broker.topic("out"))
+    if way == "librdkafka":
+        with pytest.raises(Unavailable):
+            writer.publish(1, {"out": writing.rows(2)})
+    with pytest.raises(TopicMissing, match=broker.topic("out")):
+        writer.publish(1, {"out": writing.rows(2)})
     writer.close()
 
 

@@ -39,7 +39,8 @@ def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, r
 
     It reads every file (descriptions, commits, state, staged rows, views, the journal, every topic of the log and the
     positions of feeds) and compares checksums, the digest of each view, and what was read and published with what the
-    commits say. It changes nothing, and may be used while the app runs.
+    commits say. It changes nothing, and may be used while the app runs. Give FILE where the app's topics are not in
+    the log of its storage: a storage does not say where what it wrote is.
 
     With --repair, and FILE, it first builds damaged views anew from the state of the steps above them. A view of
     closed windows, or of rows that no step keeps, cannot be built from state: then nothing is changed, and the error
@@ -53,7 +54,7 @@ def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, r
         check_storage(folder)
     path = log_folder or log_path(folder, None if app is None else app.topics)
     repaired = repair_views(app) if app is not None and repair else []
-    elsewhere = app is not None and is_elsewhere(app.topics)
+    elsewhere = None if app is None else is_elsewhere(app.topics)
     found = [*verify_all(folder, path, elsewhere=elsewhere, progress=_silent if as_json else _say_part)]
     if as_json:
         answer = {"storage": str(folder), "log": str(path), "whole": not found, "findings": list(map(asdict, found))}

@@ -165,6 +165,8 @@ class KafkaReader(SourceReader):
             return Bounds({}, {})
         if again:
             self._described = now
+            if self._progress is not None:
+                self._progress.try_again()
         earliest, ends = self._offsets()
         until = now + _SHORTER_SECONDS
         while self._shorter(ends) is not None and _CLOCK.monotonic() < until:
@@ -282,7 +284,7 @@ class KafkaReader(SourceReader):
         return end - start if "delete" in policy else 0
 
     def committed(self, ends: Mapping[str, int]) -> None:
-        """Store the offsets in the consumer group, beside the epochs: what fails is repeated by the next ones."""
+        """Store the offsets in the consumer group, beside the epochs: what fails, and may pass, is tried again."""
         if self._progress is not None:
             self._progress.reached(ends)
 
@@ -304,11 +306,18 @@ class _Progress:
         self._ends: Mapping[str, int] = {}
         self._stored: Mapping[str, int] = self._ends
         self._pool: ThreadPoolExecutor | None = None
+        self._failed = False
 
     def reached(self, ends: Mapping[str, int]) -> None:
         self._ends = dict(ends)
         self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="kafka-group")
         self._pool.submit(self._store)
+
+    def try_again(self) -> None:
+        """Store what failed, and may pass: after the last epoch no other one does it."""
+        if self._failed:
+            self._failed = False
+            self.reached(self._ends)
 
     def _store(self) -> None:
         ends, group = self._ends, self._source.group
@@ -319,6 +328,7 @@ class _Progress:
         try:
             cluster(self._source.address).set_group_offsets(self._source.address.cluster_name(group), offsets)
         except HeadraceError as error:
+            self._failed = error.may_pass
             logger.warning('the group "%s" does not show how far it was read: %s', group, error.what)
 
     def close(self) -> None:

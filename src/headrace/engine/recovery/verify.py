@@ -39,6 +39,9 @@ logger = logging.getLogger("headrace.engine")
 _RESTORE = "Restore storage and log from a backup: headrace restore DIR."
 _REPAIR = "Stop the app, then: headrace verify FILE --repair"
 _START = "Start the app"
+_MAYBE_ELSEWHERE = (
+    f"If the app has its topics elsewhere (topics=…), say which app it is: headrace verify FILE. {_RESTORE}"
+)
 _NOTHING = "Nothing"
 _IN_LOG = f"{_START}: a redo log has the file."
 _SAME_PROGRAM = "Restore it from a backup: headrace restore DIR. Or, if the program is the one that ran last, start it \
@@ -68,7 +71,7 @@ def verify(
     folder: Path,
     log_folder: Path,
     *,
-    elsewhere: bool = False,
+    elsewhere: bool | None = None,
     progress: Callable[[str], None] = lambda part: None,  # noqa: ARG005 -- nobody asks
 ) -> Iterator[Damage]:
     """Yield what is damaged of an app.
@@ -76,7 +79,8 @@ def verify(
     Args:
         folder: its storage.
         log_folder: its log.
-        elsewhere: whether its topics are in no log, as the program says; a storage says it of topics that are read.
+        elsewhere: whether its topics are in no log, as the program says; None: a storage says it of topics that are
+            read, and of others it is not known.
         progress: called with each part before it is read.
 
     """
@@ -104,7 +108,7 @@ def verify(
         yield from _read(storage, log)
         if not elsewhere and not _reads_elsewhere(storage):
             progress("what was published")
-            yield from _published(storage, log, about["id"])
+            yield from _published(storage, log, about["id"], absent=_MAYBE_ELSEWHERE if elsewhere is None else _RESTORE)
 
 
 def check(app: App) -> None:
@@ -277,8 +281,8 @@ def _reads_elsewhere(storage: Storage) -> bool:
     return any(identities.get(step, "").startswith("kafka:") for step in own)
 
 
-def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:
-    """Yield the sinks that have less than was published to them."""
+def _published(storage: Storage, log: Log, identity: str, *, absent: str) -> Iterator[Damage]:
+    """Yield the sinks that have less than was published to them; `absent` mends a topic that the log does not have."""
     commit = storage.newest_commit()
     if commit is None:
         return
@@ -290,5 +294,7 @@ def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:
         if log.has_topic(name):
             has = log.topic(name).last_sequence(f"{storage.app}/{identity}/{sink}")
         if has is None or has < epoch:
-            what = f"it lacks epoch {epoch}, which the app has published"
-            yield Damage(part=f'topic "{name}"', file=str(log.path / "topics" / name), what=what, mend=_RESTORE)
+            what, mend = f"it lacks epoch {epoch}, which the app has published", _RESTORE
+            if not log.has_topic(name):
+                what, mend = f"it is not in the log, and {what}", absent
+            yield Damage(part=f'topic "{name}"', file=str(log.path / "topics" / name), what=what, mend=mend)

@@ -7,7 +7,7 @@ theirs contains an option's value, so no secret gets into a message.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -257,4 +257,5 @@ class Heard:
     def listen(self) -> None:
         """Hear what the client has to report: it does so only when it is polled."""
         if self.client is not None:
-            self.client.poll(0)
+            with suppress(KafkaException):  # a producer that is beyond help says so again
+                self.client.poll(0)

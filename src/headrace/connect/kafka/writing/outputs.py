@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,8 @@ import pyarrow.compute as pc
 
 from headrace.base.broker_errors import RecordTooLarge, TopicMissing
 from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters, keyless
+from headrace.base.outside import OutputLost
+from headrace.base.text import counted
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.writing.marks import Written
@@ -21,15 +25,20 @@ from headrace.connect.kafka.writing.transactions import BATCH_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headrace.base.errors import HeadraceError
     from headrace.base.time import Clock
     from headrace.connect.format import Format
     from headrace.connect.kafka.address import KafkaAddress
     from headrace.connect.kafka.writing.marks import Mark
     from headrace.connect.kafka.writing.transactions import Spans, Transactions
 
+logger = logging.getLogger("headrace.kafka")
+
 FRESH_SECONDS = 30.0
 """How long it is believed how many partitions a topic has."""
 _SHOWN_RECORD = 10_000
+_LONGEST_CHARACTER = 8
+"""A character of a record has at most so many bytes in a dead letter, and room is left for the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,11 @@ class OutputTopic:
     key_format: Format | None
     too_large: str
     ensure: Callable[[], None]
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether it is a topic of dead letters itself."""
+        return self.name == self.dead_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,12 @@ class Outputs:
         if known.compacted and topic.key:
             batch = self._without_keyless(transactions, topic, batch, first)
         form, key_format = self._formats_of(topic)
-        records = encode(batch, topic.schema, topic.key, format=form, key_format=key_format, now=self.clock.now())
+        as_records = partial(
+            encode, schema=topic.schema, key=topic.key, format=form, key_format=key_format, now=self.clock.now()
+        )
+        records = as_records(batch)
+        if topic.has_dead_letters and (large := records.sizes() > known.largest).any():
+            records = as_records(_shortened(batch, known.largest, pa.array(large)))
         records = self._without_large(transactions, topic, batch, records, known.largest)
         self._to(transactions, topic.name, records, known, first)
 
@@ -127,7 +146,10 @@ class Outputs:
         row, size = int(large[0]), int(sizes[large[0]])
         if topic.too_large == "dead_letter":
             reason = f"too large: its record has {size} bytes, and the topic {topic.name} takes {largest}"
-            self._bury(transactions, topic, batch.take(pa.array(records.rows_of(large))), reason, 0)
+            rows = batch.take(pa.array(records.rows_of(large)))
+            self._bury(transactions, topic, rows, reason, 0)
+            too_large = counted(len(rows), "row")
+            logger.warning("%s too large for the topic %s: see %s", too_large, topic.name, topic.dead_name)
             return records.take(np.flatnonzero(sizes <= largest))
         key = records.keys[row].as_py()
         raise RecordTooLarge(
@@ -146,10 +168,9 @@ class Outputs:
         reasons = pa.array([reason] * len(rows), pa.string())
         nowhere = pa.array([-1] * len(rows), pa.int32()), pa.array([-1] * len(rows), pa.int64())
         letters = dead_letters(topic.name, *nowhere, reasons, table)
-        shown = pc.utf8_slice_codeunits(letters.column("record"), 0, _SHOWN_RECORD)
-        letters = letters.set_column(DEAD.get_field_index("record"), DEAD.field("record"), shown)
         timed = letters.append_column("_time", rows.column("_time")).combine_chunks().to_batches()[0]
         known = self._topic(topic.dead_name, lambda: self.create_dead(topic.dead_name))
+        timed = _shortened(timed, known.largest, pa.repeat(pa.scalar(value=True), len(rows)))
         records = encode(timed, DEAD, (), format=format_named("json"), key_format=None, now=self.clock.now())
         self._to(transactions, topic.dead_name, records, known, first)
 
@@ -157,13 +178,26 @@ class Outputs:
         """Create a topic of dead letters, by its name in the cluster; one that exists is no error."""
         cluster(self.address).create(name, settings={"retention.ms": "-1"})
 
+    def doubt(self) -> None:
+        """Ask the cluster again what is known of the topics: something failed, and one may be gone."""
+        self._known = {name: replace(known, at=float("-inf")) for name, known in self._known.items()}
+
     def written(self, mark: Mark, epoch: int, spans: Spans) -> dict[str, Written]:
-        """Return what the next mark says of topics, by name: also of partitions that got nothing this time."""
+        """Return what the next mark says of topics, by name: also of partitions that got nothing this time.
+
+        Raises:
+            TopicMissing: a topic was deleted and created again since the mark.
+            OutputLost: a topic has lost records since the mark.
+
+        """
         return {name: self._written(mark, name, epoch, by_partition) for name, by_partition in spans.items()}
 
     def _written(self, mark: Mark, name: str, epoch: int, spans: Mapping[int, range]) -> Written:
         before, known = mark.topics.get(name), self._known[name]
         ends = dict(before.ends) if before is not None and before.id == known.id else {}
+        for partition, span in spans.items():
+            if span.start < ends.get(partition, 0):
+                raise self._lost(name, f"partition {partition} ended at offset {span.start}, not {ends[partition]}")
         ends |= {partition: span.stop for partition, span in spans.items()}
         return Written(known.id, epoch, ends, {partition: span.start for partition, span in spans.items()})
 
@@ -178,9 +212,29 @@ class Outputs:
             ensure()
         found = at.topic(name)
         if known is not None and found.id != known.id:
-            raise TopicMissing(f'the topic "{name}" of Kafka at {self.address.servers} was deleted and created again')
+            raise self._another(name)
         settings = at.settings(name)
         compacted = "compact" in settings.get("cleanup.policy", "")
         largest = int(settings.get("max.message.bytes", 1 << 20))
         self._known[name] = _Known(found.id, found.partitions, compacted, largest, now)
         return self._known[name]
+
+    def _lost(self, name: str, what: str) -> HeadraceError:
+        """Return what it means that a topic ended before what was written to it."""
+        if cluster(self.address).topic(name).id != self._known[name].id:
+            return self._another(name)
+        return OutputLost(f'the topic "{name}" of Kafka at {self.address.servers} has lost records: {what}')
+
+    def _another(self, name: str) -> TopicMissing:
+        return TopicMissing(
+            f'the topic "{name}" of Kafka at {self.address.servers} was deleted and created again',
+            hint="The next start says what can be done: what was published to it before is gone.",
+        )
+
+
+def _shortened(letters: pa.RecordBatch, largest: int, which: pa.Array) -> pa.RecordBatch:
+    """Return dead letters for a topic that takes so many bytes: some have only the first characters of their record."""
+    records = letters.column("record")
+    shown = pc.utf8_slice_codeunits(records, 0, min(_SHOWN_RECORD, largest // _LONGEST_CHARACTER))
+    shown = pc.if_else(which, shown, records)
+    return letters.set_column(letters.schema.get_field_index("record"), DEAD.field("record"), shown)

@@ -22,8 +22,10 @@ from kafka.protocol.producer import (
     ProduceRequest,
 )
 
+from headrace.base.broker_errors import TopicMissing
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
+from headrace.connect.kafka.client.administration import MISSING_SECONDS
 from headrace.connect.kafka.client.brokers import Brokers, Retried, repeated
 from headrace.connect.kafka.client.failures import FENCED, failure
 from headrace.connect.kafka.client.settings import uncovered
@@ -58,6 +60,10 @@ _CODECS = ("none", "gzip", "lz4", "zstd")
 _CONCURRENT, _PENDING = 51, "PrepareCommit"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _COORDINATOR_MOVED = {14, 15, 16}
+_OF_A_TOPIC = {3, 29}
+"""It does not exist, or it may not be written to."""
+_NOT_ATTEMPTED = 55
+"""What a request of several partitions says of the others, where one is refused."""
 _CLOCK = SystemClock()
 Place = tuple[str, int]
 
@@ -278,8 +284,17 @@ class WireTransactions(Transactions):
                 v3_and_below_topics=[kind(name=name, partitions=numbers) for name, numbers in topics.items()],
             )
 
-        self._ask_coordinator(request, "add partitions to a transaction")
-        self._added |= new
+        began = _CLOCK.monotonic()
+        while True:
+            try:
+                self._ask_coordinator(request, "add partitions to a transaction")
+            except TopicMissing:  # of a broker that may not have heard of the topic yet
+                if _CLOCK.monotonic() > began + MISSING_SECONDS:
+                    raise
+                _CLOCK.sleep(_LONGEST_PAUSE)
+            else:
+                self._added |= new
+                return
 
     def _ask_coordinator(self, request: Callable[[], Any], doing: str) -> Any:
         """Return the coordinator's answer; repeating a request changes nothing, so it is repeated while that helps."""
@@ -298,7 +313,7 @@ class WireTransactions(Transactions):
                 if code in _COORDINATOR_MOVED or code == _CONCURRENT:
                     raise Retried(f"Kafka at {self.address.servers} did not {doing}: {_text(code)}")
                 if code:
-                    self._refused(code, doing, None)
+                    self._refused(code, _writing_to(answer, code) or doing, None)
             return answer
 
         return self._patiently(ask)
@@ -362,7 +377,16 @@ def _codes(answer: Any) -> list[int]:
     topics = getattr(answer, "results_by_topic_v3_and_below", None)
     if topics is None:
         return [answer.error_code]
-    return sorted({part.partition_error_code for topic in topics for part in topic.results_by_partition}, reverse=True)
+    codes = {part.partition_error_code for topic in topics for part in topic.results_by_partition}
+    return sorted(codes - {_NOT_ATTEMPTED} or codes, reverse=True)
+
+
+def _writing_to(answer: Any, code: int) -> str:
+    """Return which topic an error of the coordinator is about; an empty text where it is about none."""
+    for topic in getattr(answer, "results_by_topic_v3_and_below", None) or ():
+        if code in _OF_A_TOPIC and any(part.partition_error_code == code for part in topic.results_by_partition):
+            return f'write to the topic "{topic.name}"'
+    return ""
 
 
 def _text(code: int) -> str:

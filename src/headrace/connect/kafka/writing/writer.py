@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import HeadraceError
 from headrace.base.outside import OutputLost
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.writing.marked import MarkedTransactions
@@ -79,7 +80,7 @@ class KafkaWriter(SharedWriter):
         Raises:
             Fenced: a newer writer of this name is open.
             RecordTooLarge: a record is larger than its topic allows, and `too_large` is "fail".
-            TopicMissing: a topic was deleted.
+            TopicMissing: a topic was deleted, perhaps created again.
             Unavailable: the cluster does not answer; call it again.
 
         """
@@ -93,9 +94,13 @@ class KafkaWriter(SharedWriter):
                     if batch.num_rows:
                         self._outputs.send(transactions, self.topics[sink], batch, epoch + number)
 
-        self._marked.write(
-            send, lambda spans: mark.after(epoch, self._marked.instance, self._outputs.written(mark, epoch, spans))
-        )
+        try:
+            self._marked.write(
+                send, lambda spans: mark.after(epoch, self._marked.instance, self._outputs.written(mark, epoch, spans))
+            )
+        except HeadraceError:
+            self._outputs.doubt()
+            raise
 
     def close(self) -> None:
         """Close the connections; the cluster aborts an unfinished transaction."""
