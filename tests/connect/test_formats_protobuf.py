@@ -270,3 +270,9 @@ def test_many_messages_are_written_in_columns(monkeypatch):
     rows = pa.record_batch({"id": pa.array(range(1_000), pa.int64()), "note": pa.array(["é"] * 1_000)})
     form = protobuf(order())
     assert form.decode(form.encode(rows), rows.schema).rows.equals(rows)
+
+
+def test_a_path_is_no_description_of_a_message():
+    with pytest.raises(InvalidPlan, match="no serialized FileDescriptorSet") as error:
+        protobuf("shop.Order", files="order.desc")
+    assert "read_bytes" in error.value.hint

@@ -115,6 +115,22 @@ def test_a_registry_that_is_away_may_come_back(server):
         avro(registry=place).decode(pa.array([b"\0\0\0\0\x06\x02"], pa.binary()), as_schema("a int"))
 
 
+@pytest.mark.parametrize("body", [{"error_code": 404, "message": "HTTP 404 Not Found"}, {"status": 404}, "gone"])
+def test_an_address_without_a_registry_is_refused_and_no_record_is_bad(server, body):
+    server.answers += [(404, body)]
+    with pytest.raises(RegistryRefused, match="is no schema registry: 404"):
+        avro(registry=f"http://127.0.0.1:{server.server_port}").decode(
+            pa.array([b"\0\0\0\0\x09\x02"], pa.binary()), as_schema("a int")
+        )
+
+
+def test_a_record_whose_schema_a_registry_does_not_have_is_bad(server):
+    server.answers += [(404, {"error_code": 40403, "message": "Schema 9 not found"})]
+    form = avro(registry=f"http://127.0.0.1:{server.server_port}")
+    read = form.decode(pa.array([b"\0\0\0\0\x09\x02"], pa.binary()), as_schema("a int"))
+    assert read.reasons.to_pylist() == ["the registry has no schema 9"]
+
+
 def test_a_registry_that_wants_a_password_says_so(server):
     server.answers += [(401, {"message": "who are you"})]
     with pytest.raises(RegistryRefused, match="refuses") as caught:

@@ -67,6 +67,17 @@ def test_a_topic_is_created_listed_described_and_deleted(topics, clicks):
     assert "has no topics whose names begin with" in topics("list").stderr
 
 
+@pytest.mark.parametrize("command", ["create", "describe", "consume", "produce", "delete"])
+def test_the_prefix_of_an_address_is_no_topic(topics, command):
+    result = topics(command, "")
+    assert (result.exit_code, result.stderr.split()[0]) == (1, "[INVALID_NAME]")
+
+
+def test_who_sends_records_without_a_key_to_a_compacted_topic_is_told_how_to_give_one(topics):
+    topics("create", "latest", "--cleanup", "compact")
+    assert "headrace topics produce --key" in topics("produce", "latest", stdin='{"a": 1}').stderr
+
+
 def test_a_topic_is_created_with_kafkas_settings(topics):
     made = topics("create", "users", "--cleanup", "compact", "--retention", "2 days", "--set", "segment.ms=60000")
     assert made.exit_code == 0, made.stderr

@@ -9,6 +9,7 @@ import click
 
 from headrace.base.broker_errors import TopicMissing
 from headrace.base.errors import TopicExists, did_you_mean
+from headrace.base.names import check_topic
 from headrace.base.text import counted
 from headrace.base.time import SystemClock, duration
 from headrace.cli.confirming import NotConfirmed
@@ -34,11 +35,16 @@ def opened(address: KafkaAddress, name: str) -> RecordTopic:
 def found(address: KafkaAddress, name: str) -> KafkaTopic:
     """Return what the cluster says about a topic; an error suggests a similar name, and how to create it."""
     try:
-        return cluster(address).topic(address.cluster_name(name))
+        return cluster(address).topic(_in_cluster(address, name))
     except TopicMissing as error:
         similar = did_you_mean(name, [each.removeprefix(address.prefix) for each in cluster(address).names()])
         error.hint = f'{similar} Create it: headrace topics create {name} --at "{address}"'.strip()
         raise
+
+
+def _in_cluster(address: KafkaAddress, name: str) -> str:
+    """Return a topic's name in the cluster; the prefix alone is none."""
+    return address.cluster_name(name or check_topic(name))
 
 
 def list_topics(address: KafkaAddress, *, as_json: bool) -> None:
@@ -114,7 +120,7 @@ def create_topic(address: KafkaAddress, name: str, options: dict[str, Any], *, a
         if not equals or not setting:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--set")
         settings[setting] = value
-    in_cluster = address.cluster_name(name)
+    in_cluster = _in_cluster(address, name)
     if not cluster(address).create(in_cluster, partitions=options["partitions"], settings=settings):
         raise TopicExists(
             f'Kafka at {address.servers} already has a topic "{in_cluster}"',

@@ -178,6 +178,9 @@ def protobuf(
     from headrace.connect.formats import protobuf_values
 
     described = getattr(message, "DESCRIPTOR", None)
+    if not isinstance(files, bytes | None):
+        hint = "Read the file that protoc wrote: files=Path(…).read_bytes()."
+        raise InvalidPlan(f"files={files!r} is no serialized FileDescriptorSet", hint=hint)
     if described is None and (not isinstance(message, str) or files is None):
         raise InvalidPlan(
             f"protobuf({message!r}) is no message", hint="Give the generated class, or a name and files=…."

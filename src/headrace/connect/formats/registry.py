@@ -108,7 +108,7 @@ class Registry:
                 return self._answer(method, path, body)
             except HTTPError as error:
                 if error.code == 404:
-                    return None
+                    return self._absent(error)
                 if error.code not in _PASSING:
                     raise self._refusal(error) from error
                 why = f"it answers {error.code}"
@@ -124,10 +124,23 @@ class Registry:
         try:
             return read(answer)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RegistryRefused(
-                f"what answers at {self.place} is no schema registry: {str(answer)[:200]}",
-                hint="Check the address of registry=, with its path.",
-            ) from error
+            raise self._no_registry(answer) from error
+
+    def _absent(self, error: HTTPError) -> None:
+        """Refuse what is not found at all; where a registry has no such schema or subject, it says so."""
+        text = error.read().decode("utf-8", "replace")
+        try:
+            number = int(json.loads(text)["error_code"])
+        except (KeyError, TypeError, ValueError):
+            number = 404
+        if number // 100 != 404:
+            raise self._no_registry(f"404 {text}") from error
+
+    def _no_registry(self, answer: object) -> RegistryRefused:
+        return RegistryRefused(
+            f"what answers at {self.place} is no schema registry: {str(answer)[:200]}",
+            hint="Check the address of registry=, with its path.",
+        )
 
     def _answer(self, method: str, path: str, body: object) -> Any:
         request = Request(  # noqa: S310 -- the address is checked to be one of HTTP

@@ -148,8 +148,7 @@ def failure(code: int, text: str, address: KafkaAddress, *, doing: str) -> Headr
         return Fenced(f"with topics at {address.servers}", by="it opened a newer transaction")
     if code in _PASSES:
         return Unavailable(f"{at} did not {doing}: {text}", hint=_ANSWERS)
-    hint = _FAR if code == KafkaError.INVALID_TIMESTAMP else ""
-    return BrokerFailed(f"{at} did not {doing}: {text} (error {code})", hint=hint)
+    return BrokerFailed(f"{at} did not {doing}: {text} (error {code})", hint=_HINTS.get(code, ""))
 
 
 _FAR = (
@@ -157,6 +156,10 @@ _FAR = (
     "--entity-type topics --entity-name TOPIC --add-config message.timestamp.before.max.ms=9223372036854775807,"
     "message.timestamp.after.max.ms=9223372036854775807."
 )
+_HINTS = {
+    KafkaError.INVALID_TIMESTAMP: _FAR,
+    KafkaError.INVALID_RECORD: "A compacted topic takes no record without a key: headrace topics produce --key.",
+}
 _ANSWERS = "Check that the cluster runs and that the address is right; it is tried again."
 
 
