@@ -78,6 +78,14 @@ def test_who_sends_records_without_a_key_to_a_compacted_topic_is_told_how_to_giv
     assert "headrace topics produce --key" in topics("produce", "latest", stdin='{"a": 1}').stderr
 
 
+def test_the_limit_of_a_topic_counts_for_what_is_sent(topics):
+    topics("create", "large", "--set", "max.message.bytes=3000000")
+    assert topics("produce", "large", stdin=json.dumps({"a": "x" * 2_500_000})).stderr == "appended 1 row to large\n"
+    refused = topics("produce", "large", stdin=json.dumps({"a": "x" * 3_500_000}))
+    assert refused.stderr.startswith("[RECORD_TOO_LARGE]")
+    assert "max.message.bytes" in refused.stderr
+
+
 def test_a_topic_is_created_with_kafkas_settings(topics):
     made = topics("create", "users", "--cleanup", "compact", "--retention", "2 days", "--set", "segment.ms=60000")
     assert made.exit_code == 0, made.stderr

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 from kafka import errors as protocol_errors
 
-from headrace.base.broker_errors import BrokerFailed, LoginRefused, TopicMissing, TopicRefused
+from headrace.base.broker_errors import BrokerFailed, LoginRefused, RecordTooLarge, TopicMissing, TopicRefused
 from headrace.base.errors import InvalidOption
 from headrace.base.outside import AccessRefused, Fenced, Unavailable
 from headrace.connect.kafka.address import KafkaAddress
@@ -60,6 +60,14 @@ def test_epochs_are_written_over_sasl_and_tls(broker):
 def test_an_option_that_librdkafka_does_not_know_is_refused():
     with pytest.raises(InvalidOption, match=r"sasl\.pasword"):
         Cluster(KafkaAddress.parse("kafka://localhost:1?sasl.pasword=hush")).names()
+
+
+@pytest.mark.parametrize(
+    "option", ["security.protocol=SSL&ssl.ca.location=/none.pem", "enable.ssl.certificate.verification=7"]
+)
+def test_an_option_that_librdkafka_cannot_use_is_refused(option):
+    with pytest.raises(InvalidOption, match=r"ssl"):
+        Cluster(KafkaAddress.parse(f"kafka://localhost:1?{option}")).names()
 
 
 def test_what_a_cluster_does_not_create_is_said(broker):
@@ -122,6 +130,7 @@ def test_offsets_of_a_group_are_stored_and_shown(broker):
         (KafkaError.NOT_ENOUGH_REPLICAS, Unavailable),
         (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, Unavailable),
         (KafkaError.INVALID_TIMESTAMP, BrokerFailed),
+        (KafkaError.MSG_SIZE_TOO_LARGE, RecordTooLarge),
         (KafkaError.UNSUPPORTED_VERSION, BrokerFailed),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -60,6 +61,16 @@ def test_nulls_empty_values_headers_and_large_records_read_the_same(broker):
     ]
     assert [(each["name"], each["value"]) for each in rows[3]["_headers"]] == headers
     assert [len(row["_headers"]) for row in rows] == [0, 0, 0, 4, 1]
+
+
+def test_times_before_1970_read_the_same(broker):
+    topic, writer = created(broker), producer(broker)
+    for millis in (-5, -(10**12), 7):
+        writer.produce(topic, b"", timestamp=millis)
+    writer.flush()
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    times = [(row["_time"] - epoch).total_seconds() * 1_000 for row in read_twice(broker)]
+    assert times == [-5, -(10**12), 7]
 
 
 def test_many_small_batches_read_the_same(broker):

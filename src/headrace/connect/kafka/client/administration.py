@@ -328,4 +328,4 @@ def _described(topic: Any) -> KafkaTopic:
 
 def _texts(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return "the topics " + ", ".join(f'"{name}"' for name in names[:_SHOWN]) + more
+    return f"the topic{'' if len(names) == 1 else 's'} " + ", ".join(f'"{name}"' for name in names[:_SHOWN]) + more

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from kafka import errors as protocol_errors
 
-from headrace.base.broker_errors import BrokerFailed, LoginRefused, TopicMissing, TopicRefused
+from headrace.base.broker_errors import BrokerFailed, LoginRefused, RecordTooLarge, TopicMissing, TopicRefused
 from headrace.base.errors import HeadraceError, InvalidOption
 from headrace.base.outside import AccessRefused, Fenced, Unavailable
 
@@ -109,6 +109,7 @@ _PASSES = {
     KafkaError._INCONSISTENT,
     KafkaError._GAPLESS_GUARANTEE,
 }
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 _UNKNOWN_OPTIONS = {KafkaError._INVALID_ARG, KafkaError._NOENT}
 
 
@@ -122,7 +123,7 @@ def failure(code: int, text: str, address: KafkaAddress, *, doing: str) -> Headr
         doing: what was being done: `write to the topic "orders"`.
 
     """
-    at = f"Kafka at {address.servers}"
+    at, text = f"Kafka at {address.servers}", text.rstrip(".")
     if code in _NO_LOGIN:
         return LoginRefused(
             f"{at} does not accept the login",
@@ -146,6 +147,8 @@ def failure(code: int, text: str, address: KafkaAddress, *, doing: str) -> Headr
         return TopicRefused(f"{at} refuses to {doing}: {text}", hint=_REFUSED_TOPIC[code])
     if code in FENCED:
         return Fenced(f"with topics at {address.servers}", by="it opened a newer transaction")
+    if code in _TOO_LARGE:
+        return RecordTooLarge(f"{at} did not {doing}: a record is larger than the topic takes", hint=_LARGER)
     if code in _PASSES:
         return Unavailable(f"{at} did not {doing}: {text}", hint=_ANSWERS)
     return BrokerFailed(f"{at} did not {doing}: {text} (error {code})", hint=_HINTS.get(code, ""))
@@ -155,6 +158,10 @@ _FAR = (
     "A record's time is its row's event time. Let the topic take times that far from now: kafka-configs --alter "
     "--entity-type topics --entity-name TOPIC --add-config message.timestamp.before.max.ms=9223372036854775807,"
     "message.timestamp.after.max.ms=9223372036854775807."
+)
+_LARGER = (
+    "Let the topic take it: kafka-configs --alter --entity-type topics --entity-name TOPIC "
+    "--add-config max.message.bytes=BYTES."
 )
 _HINTS = {
     KafkaError.INVALID_TIMESTAMP: _FAR,
@@ -191,7 +198,7 @@ def of_librdkafka(
     if inner is None:
         return BrokerFailed(f"Kafka at {address.servers} did not {doing}: {error}")
     code, text = inner.code(), inner.str()
-    if code in _UNKNOWN_OPTIONS and ("configuration" in text.lower() or "property" in text.lower()):
+    if code in _UNKNOWN_OPTIONS and any(word in text.lower() for word in _OF_OPTIONS):
         return InvalidOption(f"an option of the address {address} is not possible: {text}", hint=_OPTIONS)
     if heard is not None and code in _PASSES | {KafkaError._FATAL} and heard.worst is not None:
         code, text = heard.worst.code(), heard.worst.str()
@@ -204,6 +211,8 @@ def of_librdkafka(
     return found
 
 
+_OF_OPTIONS = ("configuration", "property", "failed to create", "expected ")
+"""What librdkafka says only where an option is wrong."""
 _OPTIONS = "Options are librdkafka's, and prefix and replication. See docs/kafka.md."
 
 

@@ -34,6 +34,8 @@ _ROWS = 20_000
 _WAIT = 0.2
 _PATIENCE = 10.0
 _GONE_SECONDS = 1.0
+_NO_TIME = -1
+"""The time of a record that has none, in Kafka."""
 
 
 class LibrdkafkaTopic:
@@ -175,14 +177,15 @@ def _spec(time: int) -> OffsetSpec:
 
 def _batch(messages: Sequence[Message], columns: Sequence[str]) -> pa.RecordBatch:
     millis = np.array([each.timestamp()[1] for each in messages], np.int64)
-    times = pa.array(millis * 1_000, mask=millis < 0).cast(TIME)
+    times = pa.array(millis * 1_000, mask=millis == _NO_TIME).cast(TIME)
+    greatest = np.maximum.accumulate(millis)
     make = {
         KEY: lambda: pa.array([each.key() for each in messages], pa.binary()),
         VALUE: lambda: pa.array([each.value() for each in messages], pa.binary()),
         HEADERS: lambda: pa.array([_headers(each) for each in messages], TYPES[HEADERS]),
         "_offset": lambda: pa.array([each.offset() for each in messages], pa.int64()),
         "_time": lambda: times,
-        "_appended": lambda: pa.array(np.maximum.accumulate(millis) * 1_000, mask=millis < 0).cast(TIME),
+        "_appended": lambda: pa.array(greatest * 1_000, mask=greatest == _NO_TIME).cast(TIME),
         "_deleted": lambda: pa.array([each.value() is None for each in messages]),
     }
     fields = [(name, TYPES[name]) for name in columns]

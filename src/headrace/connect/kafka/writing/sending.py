@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from headrace.connect.kafka.writing.records import Records
 
 SECONDS = 30.0
-_OPTIONS = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": int(SECONDS * 1_000)}
+_OPTIONS = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "message.timeout.ms": int(SECONDS * 1_000),
+    "message.max.bytes": 1_000_000_000,  # the topic's limit counts
+}
 
 
 class Sender:
