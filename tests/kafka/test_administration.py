@@ -10,6 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.base.broker_errors import TopicMissing
 from headrace.connect.kafka import KafkaAddress
+from headrace.connect.kafka.client import administration
 from headrace.connect.kafka.client.administration import Cluster, cluster
 
 ASKED = {
@@ -31,6 +32,15 @@ def test_a_topic_that_a_broker_hears_of_late_is_not_missing(broker, what):
     asking.join()
     expected = {"its description": name, "its settings": "delete", "its offsets": {(name, 0): 0}}
     assert answers == [expected[what]]
+
+
+def test_a_client_that_nobody_uses_is_closed_when_another_one_is_opened(broker, monkeypatch):
+    first = cluster(KafkaAddress.parse(broker.address))
+    first.names()
+    monkeypatch.setattr(administration, "IDLE_SECONDS", 0.0)
+    cluster(KafkaAddress.parse(f"{broker.address}&client.id=other"))
+    assert first._client is None
+    assert first.names() == []
 
 
 @pytest.mark.parametrize("what", ASKED)

@@ -320,6 +320,14 @@ def test_an_output_that_was_deleted_or_created_again_is_noticed(broker):
     writer.close()
 
 
+def test_rows_that_were_staged_before_a_column_was_added_have_a_null_there(broker):
+    writer = writing.opened(writing.sink(broker))
+    (batch,) = writing.rows(1)
+    writer.publish(0, {"out": iter([batch.drop_columns(["text"])])})
+    assert writing.values(broker) == [{"id": 1, "text": None}]
+    writer.close()
+
+
 @BOTH
 def test_an_output_that_is_created_again_while_an_app_runs_gets_nothing_of_its_next_epoch(broker, way):
     sink = writing.sink(broker, way=way, partitions=1)

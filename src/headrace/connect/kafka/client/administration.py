@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -39,6 +40,8 @@ VISIBLE_SECONDS = 10.0
 """How long a new topic may take until every broker that is asked knows it."""
 MISSING_SECONDS = 2.0
 """So long a broker may say that there is no such topic before it is believed: it may hear of a new one late."""
+IDLE_SECONDS = 300.0
+"""A client that nobody has used for so long is closed when another cluster is opened; the next use opens it again."""
 _LOGIN_SECONDS = 0.2
 _SHOWN = 3
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
@@ -66,6 +69,8 @@ class Cluster:
         self._heard = Heard()
         self._lock = threading.Lock()
         self._client: AdminClient | None = None
+        self._used = CLOCK.monotonic()
+        self._process = os.getpid()
         self._id: str | None = None
 
     @property
@@ -263,8 +268,17 @@ class Cluster:
                     raise
             CLOCK.sleep(0.05)
 
+    def rest(self) -> None:
+        """Close the client, unless it was used lately, or is that of the process which this one was forked from."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            if CLOCK.monotonic() - self._used >= IDLE_SECONDS:
+                self._client = self._heard.client = None
+
     def _admin(self) -> AdminClient:
         with self._lock:
+            self._used = CLOCK.monotonic()
             if self._client is None:
                 with our_errors(self.address, doing="open a connection", heard=self._heard):
                     options: dict[str, Any] = self.address.configuration() | self._heard.options()
@@ -299,6 +313,9 @@ class _Exists(Exception):
     """The topic exists already."""
 
 
+_OPENED: WeakSet[Cluster] = WeakSet()
+
+
 def cluster(address: KafkaAddress) -> Cluster:
     """Return the cluster at an address: the same for all callers in this process."""
     return _cluster(address, os.getpid())
@@ -308,7 +325,11 @@ def cluster(address: KafkaAddress) -> Cluster:
 def _cluster(address: KafkaAddress, process: int) -> Cluster:
     """Return a cluster for one process: connections do not survive a fork."""
     del process
-    return Cluster(address)
+    for other in list(_OPENED):
+        other.rest()
+    opened = Cluster(address)
+    _OPENED.add(opened)
+    return opened
 
 
 def _unless_gone(future: Any) -> Any:

@@ -95,6 +95,7 @@ class Outputs:
 
         """
         known = self._topic(topic.name, topic.ensure)
+        batch = _complete(batch, topic.schema)
         if known.compacted and topic.key:
             batch = self._without_keyless(transactions, topic, batch, first)
         form, key_format = self._formats_of(topic)
@@ -230,6 +231,14 @@ class Outputs:
             f'the topic "{name}" of Kafka at {self.address.servers} was deleted and created again',
             hint="The next start says what can be done: what was published to it before is gone.",
         )
+
+
+def _complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with every column: one that the program has got since an epoch was staged is null, as in a log."""
+    for field in schema:
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows
 
 
 def _shortened(letters: pa.RecordBatch, largest: int, which: pa.Array) -> pa.RecordBatch:
