@@ -35,7 +35,7 @@ ROWS_PER_BATCH = 1 << 16
 SIDE_BYTES = 64 << 20
 """A table that may be larger is read by ranges, and spread over the shards."""
 SUFFIXES = (".parquet", ".csv")
-ZONE = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
+_ZONE = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
 """What a time with a zone looks like."""
 
 
@@ -186,7 +186,7 @@ def _csv(path: str | None, schema: pa.Schema) -> pa.Table:
 
 
 def _times(texts: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    zoned = pc.match_substring_regex(texts, ZONE)
+    zoned = pc.match_substring_regex(texts, _ZONE)
     try:
         without = pc.if_else(zoned, None, texts).cast(TIMESTAMP_NTZ).cast(TIMESTAMP)
         return pc.if_else(zoned, pc.if_else(zoned, texts, None).cast(TIMESTAMP), without)
