@@ -11,7 +11,7 @@ from headrace.expressions.sketches import Sketch
 from headrace.kernels.aggregates import sketches
 from headrace.kernels.aggregates.accumulators import Accumulators
 from headrace.kernels.aggregates.aggregate_spec import AggregateSpec, UserAggregate
-from headrace.kernels.groups.grouping import Grouping, with_counts
+from headrace.kernels.groups.grouping import Grouping, with_kept_values
 from headrace.kernels.groups.windows import Panes, Session, Sliding
 from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
@@ -61,7 +61,7 @@ def grouping_of(node: Aggregate) -> Grouping:
         ranked=frozenset(state.ranked),
         held=_held(node),
     )
-    return with_counts(grouping) if node.counts_values else grouping
+    return with_kept_values(grouping) if node.keeps_values else grouping
 
 
 def _held(node: Aggregate) -> tuple[tuple[str, str], ...]:

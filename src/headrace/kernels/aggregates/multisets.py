@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
 
 _DOUBLES = ("FLOAT", "DOUBLE")
-COUNT_VALUES = "count(*)"
 
 
 def plain(argument: str, kind: str) -> str:
@@ -84,7 +83,7 @@ def _joined_texts(call: AggregateSpec) -> str:
 
 
 FROM_MULTISET: dict[str, Callable[[AggregateSpec], str]] = {
-    "count": lambda _: COUNT_VALUES,
+    "count": lambda _: "count(*)",
     "sum": _sum,
     "avg": _avg,
     "min": lambda _: "min(v0)",

@@ -7,6 +7,7 @@ values. A result comes out only where it changed: the old row withdrawn, the new
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from headrace.base.hashing import hash_columns
 from headrace.base.names import quote
 from headrace.kernels.groups import cells, running_sums, whole_numbers
 from headrace.kernels.groups.grouping import GROUPS, tables
+from headrace.kernels.groups.kept_values import ValueChanges
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.groups.periods import dated
 from headrace.kernels.groups.single_row_results import SingleRowSql, change_pairs
@@ -24,7 +26,7 @@ from headrace.kernels.state.runs import distinct
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.kernels.aggregates.aggregate_spec import Accumulator
     from headrace.kernels.duck import Duck
@@ -119,7 +121,7 @@ class MergeRun:
         arrived = self._arrived[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
         if once:
-            given = table.values[: len(table.values) - (0 if number else len(self.grouping.counted))]
+            given = table.values[: len(table.values) - (0 if number else len(self.grouping.values))]
             casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in given)
             return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {arrived})"
         sums = [f"sum({COUNT})::BIGINT AS {COUNT}"]
@@ -183,26 +185,32 @@ class MergeRun:
         self.state.replace(GROUPS, self.duck.arrow(f"SELECT {kept} FROM ({self._joined(groups)})"), at="o_row")
 
     def _update_values(self, folded: list[str]) -> str:
-        """Add values to the state; return the partial groups with how many more values each has."""
-        groups = [name for name, _ in self.state.tables[GROUPS].keys]
-        columns, source = ["d.*"], f"{folded[0]} d"
+        """Add values to the state; return the partial groups with what becomes of the values that groups keep."""
+        touched = {}
         for number in range(len(self.grouping.multisets)):
             table = f"values{number}"
             keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
             new = f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"
             same = self.state.matching(table, "d", "s", nulls=self._nulls[number + 1])
-            touched = self.duck.arrow(
+            rows = self.duck.arrow(
                 f"SELECT {', '.join([keys, new, *_OLD])} FROM {folded[number + 1]} d "
                 f"LEFT JOIN {self._kept_rows(number + 1, self._arrived[number + 1], by_value=True)} s ON {same}"
             )
-            self.state.replace(table, touched, at="o_row")
-            if number in self.grouping.counted:
-                more = f"sum(({COUNT} > 0)::INTEGER - (coalesce(o_n, 0) > 0)::INTEGER)::BIGINT AS more"
-                counts = f"SELECT {', '.join([*groups, more])} FROM {self.duck.register(touched)} {by_position(groups)}"
-                source += f" LEFT JOIN ({counts}) c{number} ON {alike('d', f'c{number}', groups)}"
-                nth = len(self.grouping.accumulators) + self.grouping.counted.index(number)
-                columns.append(f"coalesce(c{number}.more, 0) AS p{nth}")
-        return f"(SELECT {', '.join(columns)} FROM {source})" if self.grouping.counted else folded[0]
+            self.state.replace(table, rows, at="o_row")
+            touched[number] = self.duck.register(rows)
+        return self._with_values(folded[0], touched) if self.grouping.values else folded[0]
+
+    def _with_values(self, groups: str, touched: Mapping[int, str]) -> str:
+        """Return partial groups with what their kept values are merged with, from the values that were touched."""
+        keys = [name for name, _ in self.state.tables[GROUPS].keys]
+        columns, source = ["d.*"], f"{groups} d"
+        kept = self._kept_rows(0, self._arrived[0], by_value=True)
+        for at, each in enumerate(self.grouping.values, len(self.grouping.accumulators)):
+            values = partial(self._kept_rows, each.number + 1, by_value=False)
+            changed = ValueChanges(self.duck, keys, touched[each.number], kept, values).of(each, f"p{at}")
+            source += f" LEFT JOIN {changed} c{at} ON {alike('d', f'c{at}', keys)}"
+            columns.append(f"c{at}.d AS p{at}")
+        return f"(SELECT {', '.join(columns)} FROM {source})"
 
     # -- results of single rows
 

@@ -6,19 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates import higher_moments, superaccumulator
-from headrace.kernels.aggregates.aggregate_spec import Accumulator
-from headrace.kernels.aggregates.multisets import COUNT_VALUES
 from headrace.kernels.aggregates.users import define
+from headrace.kernels.groups.kept_values import KeptValue
 from headrace.kernels.state.tables import TableSpec
 
 if TYPE_CHECKING:
-    from headrace.kernels.aggregates.aggregate_spec import Form, Layers, Multiset, UserAggregate
+    from headrace.kernels.aggregates.aggregate_spec import Accumulator, Form, Layers, Multiset, UserAggregate
     from headrace.kernels.duck import Duck
     from headrace.kernels.groups.windows import Panes, Session, Sliding
 
-_VALUES = Accumulator(
-    type="BIGINT", partial="0::BIGINT", fold="sum", finish="({f})::BIGINT", merge="(coalesce({o}, 0) + {d})::BIGINT"
-)
 GROUPS = "groups"
 HELD = "held"
 """Rows whose own sliding window was closed when they came, and that no open window has yet."""
@@ -55,8 +51,8 @@ class Grouping:
     """What calls are without SQL, where that is known."""
     held: tuple[tuple[str, str], ...] = ()
     """The columns of the input and their types, where rows wait for a window that takes them, else are late."""
-    counted: tuple[int, ...] = ()
-    """The multisets of which groups keep how many values they have, behind their accumulators."""
+    values: tuple[KeptValue, ...] = ()
+    """What groups keep of their multisets, behind the accumulators."""
 
     @property
     def late_after_exchange(self) -> bool:
@@ -75,8 +71,8 @@ class Grouping:
 
     @property
     def kept(self) -> tuple[Accumulator, ...]:
-        """What a group keeps: `p0…`, the accumulators and then the counts of values."""
-        return (*self.accumulators, *(_VALUES for _ in self.counted))
+        """What a group keeps: `p0…`, the accumulators and then what it keeps of its multisets."""
+        return (*self.accumulators, *(each.accumulator for each in self.values))
 
     @property
     def read_values(self) -> tuple[int, ...]:
@@ -102,7 +98,8 @@ def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
     specs = [TableSpec(name=GROUPS, keys=keys, values=accumulators, by=by)]
     for number, multiset in enumerate(grouping.multisets):
         value = (*group, *(name for name, _ in multiset.columns))
-        found = (value, group) if number in grouping.read_values else (value,)
+        looked_at = {*grouping.read_values, *(each.number for each in grouping.values if each.is_extreme)}
+        found = (value, group) if number in looked_at else (value,)
         specs.append(TableSpec(name=f"values{number}", keys=(*keys, *multiset.columns), values=(), by=by and found))
     if grouping.held:
         columns = tuple((f"c{i}", kind) for i, (_, kind) in enumerate(grouping.held))
@@ -110,16 +107,17 @@ def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
     return tuple(specs)
 
 
-def with_counts(grouping: Grouping) -> Grouping:
-    """Return a grouping that keeps counts of values where it counted them anew; its windows have one pane."""
-    counts = zip(grouping.calls, grouping.from_multiset, strict=True)
-    counted = sorted({number for call, number in counts if number is not None and call == COUNT_VALUES})
-    names = {number: f"p{len(grouping.accumulators) + at}" for at, number in enumerate(counted)}
+def with_kept_values(grouping: Grouping) -> Grouping:
+    """Return a grouping that keeps results of multisets beside its groups, where it can: windows have one pane."""
     calls, sources = list(grouping.calls), list(grouping.from_multiset)
+    kept: dict[KeptValue, str] = {}
     for i, (call, number) in enumerate(zip(grouping.calls, grouping.from_multiset, strict=True)):
-        if number is not None and call == COUNT_VALUES:
-            calls[i], sources[i] = names[number], None
-    return replace(grouping, counted=tuple(counted), calls=tuple(calls), from_multiset=tuple(sources))
+        kind = "" if number is None else grouping.multisets[number].columns[0][1]
+        each = KeptValue.of(number, call, kind)
+        if each is not None:
+            calls[i] = kept.setdefault(each, f"p{len(grouping.accumulators) + len(kept)}")
+            sources[i] = None
+    return replace(grouping, values=tuple(kept), calls=tuple(calls), from_multiset=tuple(sources))
 
 
 class CallsAggregates:

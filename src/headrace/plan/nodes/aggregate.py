@@ -12,7 +12,9 @@ from headrace.plan.nodes.windowed import Windowed
 from headrace.plan.windows import AlignedWindow, SlidingWindow
 
 if TYPE_CHECKING:
-    from headrace.expressions import Aggregates
+    from collections.abc import Collection
+
+    from headrace.expressions import AggregateCall, Aggregates
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,22 +61,30 @@ class Aggregate(Windowed):
         return super().reads_for(wanted) if whole else self.reads
 
     @property
-    def counts_values(self) -> bool:
-        """Whether it keeps how many different values groups have; a window of several panes has to count them."""
+    def keeps_values(self) -> bool:
+        """Whether groups keep how many different values they have, or the least or greatest of values that may go.
+
+        A window of several panes has to look at its values.
+        """
         w = self.window
         whole = w is None or (isinstance(w, AlignedWindow) and w.pane == w.size == w.every)
-        return whole and any(call.function == "count" and call.distinct for call in self.aggregates.calls)
+        goes = not self.up.append_only
+        kept = {"count": False, "min": goes, "max": goes}
+        return whole and any(call.distinct or kept[call.function] for call in self._calls_of(kept))
+
+    def _calls_of(self, functions: Collection[str]) -> list[AggregateCall]:
+        return [call for call in self.aggregates.calls if call.function in functions]
 
     def identity(self) -> dict[str, Any]:
-        """Return the window, what is computed, whether rows may be withdrawn, and whether counts of values are kept."""
-        counted = {"counts of values": "kept"} if self.counts_values else {}
+        """Return the window, what is computed, whether rows may be withdrawn, and if results of values are kept."""
+        values = {"results of values": "kept"} if self.keeps_values else {}
         return {
             "window": str(self.window) if self.window else None,
             "emit": self.emit,
             "withdrawals": not self.up.append_only,
             "aggregates": [call_identity(call) for call in self.aggregates.calls],
             "results": {name: typed_identity(result) for name, result in self.aggregates.results},
-            **counted,
+            **values,
         }
 
     def describe(self) -> Description:

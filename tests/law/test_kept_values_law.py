@@ -1,4 +1,4 @@
-"""Counts of different values, which groups keep: after every epoch they are those of the rows that are there."""
+"""What groups keep of their values, counts and extremes: after every epoch that of the rows that are there."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from headrace.engine.storage import Storage
 from headrace.kernels.state.keyed import KeyedState
 from headrace.testing import Driver
 
-ROWS = "id int, k string, a int, b string, at timestamp"
+ROWS = "id int, k string, a int, b string, x double, at timestamp"
 COUNTS = {
     "n": "count(*)",
     "kinds": "count(distinct a)",
     "pairs": "count(distinct a, b)",
     "few": "count(distinct a % 2)",
 }
-MORE = COUNTS | {"all": "sort_array(collect_set(a))"}
+ENDS = {"least": "min(a)", "most": "max(a)", "first": "min(b)", "x": "max(x)", "again": "min(distinct a)"}
+MORE = COUNTS | ENDS | {"all": "sort_array(collect_set(a))"}
 MINUTE = 60_000
 
 records = st.fixed_dictionaries(
@@ -32,6 +33,7 @@ records = st.fixed_dictionaries(
         "k": st.sampled_from(["x", "y", None]),
         "a": st.sampled_from([0, 1, 2, None]),
         "b": st.sampled_from(["s", "", None]),
+        "x": st.sampled_from([0.5, -1.0, float("inf"), None]),
         "at": st.integers(0, 5).map(lambda minute: 1_767_225_600_000 + minute * MINUTE),
     }
 )
@@ -39,28 +41,38 @@ deletes = st.integers(1, 6).map(lambda key: {"id": key, "_deleted": True})
 epochs = st.lists(st.lists(st.one_of(records, records, deletes), max_size=6), min_size=1, max_size=6)
 
 
-def counted(rows, by):
-    """What COUNTS are of rows, by group."""
+def end(function, values):
+    return function((each for each in values if each is not None), default=None)
+
+
+EXPECTED = {
+    "n": len,
+    "kinds": lambda rows: len({row["a"] for row in rows} - {None}),
+    "pairs": lambda rows: len({(row["a"], row["b"]) for row in rows if None not in (row["a"], row["b"])}),
+    "few": lambda rows: len({row["a"] % 2 for row in rows if row["a"] is not None}),
+    "least": lambda rows: end(min, (row["a"] for row in rows)),
+    "most": lambda rows: end(max, (row["a"] for row in rows)),
+    "first": lambda rows: end(min, (row["b"] for row in rows)),
+    "x": lambda rows: end(max, (row["x"] for row in rows)),
+    "again": lambda rows: end(min, (row["a"] for row in rows)),
+    "all": lambda rows: sorted({row["a"] for row in rows} - {None}),
+}
+
+
+def computed(rows, by, aggregates):
+    """What aggregates are of rows, by group."""
     groups = defaultdict(list)
     for row in rows:
         groups[by(row)].append(row)
-    return {
-        group: (
-            len(found),
-            len({row["a"] for row in found} - {None}),
-            len({(row["a"], row["b"]) for row in found if None not in (row["a"], row["b"])}),
-            len({row["a"] % 2 for row in found if row["a"] is not None}),
-        )
-        for group, found in groups.items()
-    }
+    return {group: [EXPECTED[name](found) for name in aggregates] for group, found in groups.items()}
 
 
-def shown(view, by):
-    return {by(row): tuple(row[name] for name in COUNTS) for row in view}
+def shown(view, by, aggregates):
+    return {by(row): [row[name] for name in aggregates] for row in view}
 
 
 @settings(max_examples=examples(8), deadline=None)
-@given(epochs, st.sampled_from([COUNTS, MORE]), st.booleans())
+@given(epochs, st.sampled_from([COUNTS, ENDS, COUNTS | ENDS, MORE]), st.booleans())
 def test_of_rows_that_change_and_go(sent, aggregates, of_all):
     app, deltas = hr.App("law"), Deltas()
     keys = [] if of_all else ["k"]
@@ -76,8 +88,8 @@ def test_of_rows_that_change_and_go(sent, aggregates, of_all):
                     there[row["id"]] = row
                 driver.send("t", row)
             driver.run()
-            expected = counted(there.values(), lambda row: None if of_all else row["k"])
-            assert shown(driver.view("out"), lambda row: row.get("k")) == expected
+            expected = computed(there.values(), lambda row: None if of_all else row["k"], aggregates)
+            assert shown(driver.view("out"), lambda row: row.get("k"), aggregates) == expected
     assert sum(deltas.sum.values()) == len(expected)
 
 
@@ -97,14 +109,14 @@ def test_of_windows_and_late_rows(emit, sent, aggregates):
             driver.run()
         if emit == "final":
             driver.finish()
-        found = shown(driver.view("out"), lambda row: (row["k"], int(row["window_start"].timestamp() * 1000)))
-    assert found == counted(taken, lambda row: (row["k"], row["at"] // (2 * MINUTE) * 2 * MINUTE))
+        found = driver.view("out")
+    by = shown(found, lambda row: (row["k"], int(row["window_start"].timestamp() * 1000)), aggregates)
+    assert by == computed(taken, lambda row: (row["k"], row["at"] // (2 * MINUTE) * 2 * MINUTE), aggregates)
 
 
-def test_an_epoch_looks_at_the_values_that_come_alone(monkeypatch):
-    """What a group has counted already is not counted again: the cost of an epoch follows what changes."""
-    app = hr.App("law")
-    app.stream("t", "k string, a int").group_by("k").agg(n="count(distinct a)").to_view("out")
+@pytest.fixture
+def rows_read(monkeypatch):
+    """How many rows of state are looked up."""
     read, find = [], KeyedState.find
 
     def watched(*args, **options):
@@ -112,14 +124,43 @@ def test_an_epoch_looks_at_the_values_that_come_alone(monkeypatch):
         read.append(sum(part.num_rows for part in found))
         return found
 
+    monkeypatch.setattr(KeyedState, "find", watched)
+    return read
+
+
+def test_an_epoch_looks_at_the_values_that_come_alone(rows_read):
+    """What a group has counted already is not counted again: the cost of an epoch follows what changes."""
+    app = hr.App("law")
+    app.stream("t", "k string, a int").group_by("k").agg(n="count(distinct a)").to_view("out")
     with Driver(app) as driver:
         driver.send("t", *({"k": "x", "a": number} for number in range(5_000)))
         driver.run()
-        monkeypatch.setattr(KeyedState, "find", watched)
+        rows_read.clear()
         driver.send("t", *({"k": "x", "a": number} for number in range(4_995, 5_005)))
         driver.run()
         assert driver.view("out") == [{"k": "x", "n": 5_005}]
-    assert 0 < sum(read) < 100
+    assert 0 < sum(rows_read) < 100
+
+
+def test_values_are_looked_at_where_an_extreme_goes_and_none_comes_in_its_place(rows_read):
+    app = hr.App("law")
+    table = app.table("t", "id int, k string, a int", key="id")
+    table.group_by("k").agg(least="min(a)", most="max(a)").to_view("out")
+    with Driver(app) as driver:
+        driver.send("t", *({"id": number, "k": "x", "a": number} for number in range(5_000)))
+        driver.run()
+        for row, least, most, looks in (
+            ({"id": 7, "k": "x", "a": 8}, 0, 4_999, False),
+            ({"id": 0, "k": "x", "a": -1}, -1, 4_999, False),
+            ({"id": 4_999, "k": "x", "a": 70}, -1, 4_998, True),
+            ({"id": 0, "_deleted": True}, 1, 4_998, True),
+        ):
+            rows_read.clear()
+            driver.send("t", row)
+            driver.run()
+            assert driver.view("out") == [{"k": "x", "least": least, "most": most}]
+            assert (sum(rows_read) > 4_000) == looks
+            assert looks or sum(rows_read) < 100
 
 
 def test_state_of_a_release_that_counted_them_anew_is_refused(tmp_path):
@@ -130,7 +171,7 @@ def test_state_of_a_release_that_counted_them_anew_is_refused(tmp_path):
         driver.run()
     storage = Storage(tmp_path, "law")
     stored = storage.read_json("plan.json")
-    assert stored["steps"]["kinds"].pop("counts of values") == "kept"
+    assert stored["steps"]["kinds"].pop("results of values") == "kept"
     storage.write_json("plan.json", stored)
-    with pytest.raises(PlanChanged, match="counts of values: was None, is kept"):
+    with pytest.raises(PlanChanged, match="results of values: was None, is kept"):
         Driver(app, storage=tmp_path)
