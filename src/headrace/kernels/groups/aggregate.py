@@ -197,7 +197,8 @@ class MergeRun:
                 f"LEFT JOIN {self._kept_rows(number + 1, self._arrived[number + 1], by_value=True)} s ON {same}"
             )
             self.state.replace(table, rows, at="o_row")
-            touched[number] = self.duck.register(rows)
+            if any(each.number == number for each in self.grouping.values):
+                touched[number] = self.duck.register(rows)
         return self._with_values(folded[0], touched) if self.grouping.values else folded[0]
 
     def _with_values(self, groups: str, touched: Mapping[int, str]) -> str:
@@ -210,6 +211,8 @@ class MergeRun:
             changed = ValueChanges(self.duck, keys, touched[each.number], kept, values).of(each, f"p{at}")
             source += f" LEFT JOIN {changed} c{at} ON {alike('d', f'c{at}', keys)}"
             columns.append(f"c{at}.d AS p{at}")
+        for name in touched.values():  # after a first load that is as much as the state
+            self.duck.release(name)
         return f"(SELECT {', '.join(columns)} FROM {source})"
 
     # -- results of single rows

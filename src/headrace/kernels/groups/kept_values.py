@@ -71,23 +71,20 @@ class ValueChanges:
 
     def of(self, each: KeptValue, name: str) -> str:
         """Return a relation of the changed groups, each with what its kept value `name` is merged with, as `d`."""
-        columns = ", ".join(self.groups)
         by = by_position([*self.groups])
         came, went = f"{COUNT} > 0 AND coalesce(o_n, 0) <= 0", f"{COUNT} <= 0 AND o_n > 0"
         if not each.is_extreme:
             more = f"count(*) FILTER ({came}) - count(*) FILTER ({went}) AS d"
-            return f"(SELECT {', '.join(filter(None, [columns, more]))} FROM {self.touched} {by})"
+            return self._now(f"SELECT {', '.join([*self.groups, more])} FROM {self.touched} {by}")
         function, of_both, reaches = _EXTREMES[each.call]
         ends = [f"{function}(v0) FILTER ({which}) AS {end}" for end, which in (("came", came), ("went", went))]
         changed = f"SELECT {', '.join([*self.groups, *ends])} FROM {self.touched} {by}"
         again = f"c.went IS NOT NULL AND coalesce(c.went {reaches} s.{name}, true)"
         again = f"({again} AND NOT coalesce(c.came {reaches} s.{name}, false)) AS again"
         level = f"{of_both}(s.{name}, c.came) AS level"
-        found = self.duck.register(
-            self.duck.arrow(
-                f"SELECT {', '.join([*(f'c.{group}' for group in self.groups), again, level])} FROM ({changed}) c "
-                f"LEFT JOIN {self.kept} s ON {alike('c', 's', self.groups)}"
-            )
+        found = self._now(
+            f"SELECT {', '.join([*(f'c.{group}' for group in self.groups), again, level])} FROM ({changed}) c "
+            f"LEFT JOIN {self.kept} s ON {alike('c', 's', self.groups)}"
         )
         if not self.duck.rows(f"SELECT coalesce(bool_or(again), false) FROM {found}")[0][0]:
             return f"(SELECT {', '.join([*self.groups, '[level] AS d'])} FROM {found})"
@@ -95,6 +92,9 @@ class ValueChanges:
         new = "[CASE WHEN f.again THEN a.v ELSE f.level END] AS d"
         joined = f"{found} f LEFT JOIN {looked} a ON {alike('f', 'a', self.groups)}"
         return f"(SELECT {', '.join([*(f'f.{group}' for group in self.groups), new])} FROM {joined})"
+
+    def _now(self, sql: str) -> str:
+        return self.duck.register(self.duck.arrow(sql))
 
     def _looked_at(self, those: str, function: str) -> str:
         """Return the extremes of groups from all values that they have."""
