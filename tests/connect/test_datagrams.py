@@ -286,6 +286,12 @@ def test_messages_of_tcp_are_found_however_they_arrive(bodies, size, counted):
     assert (found, rest) == (bodies, b"")
 
 
+def connects(port):
+    """Whether somebody listens; a feed that runs may not do so yet."""
+    with socket.socket() as sender:
+        return sender.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.mark.parametrize("scheme", ["udp", "tcp"])
 def test_messages_arrive_by_udp_and_tcp(tmp_path, port, scheme):
     filled = Filled(tmp_path / "log", syslog.LINES, key=())
@@ -295,6 +301,7 @@ def test_messages_arrive_by_udp_and_tcp(tmp_path, port, scheme):
         if scheme == "udp":
             until(lambda: send(port, text, b"bad") or run.rows())
         else:
+            until(lambda: connects(port), "it listens")
             with socket.create_connection(("127.0.0.1", port)) as sender:
                 sender.sendall(b"%d %s%s\n" % (len(text), text, text) + text)
             until(lambda: len(run.rows()) == 3)

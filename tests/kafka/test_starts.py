@@ -8,6 +8,7 @@ import pytest
 from reading import created, producer
 
 import headrace as hr
+from broker_cases import until
 from headrace.base.errors import InvalidPlan, InvalidTime
 from headrace.connect import kafka
 from headrace.testing import Driver
@@ -77,6 +78,7 @@ def test_partitions_that_are_added_later_are_read_from_their_first_record(broker
 
     cluster(kafka.KafkaAddress.parse(broker.address)).add_partitions(broker.topic("t"), 2)
     send(broker, 3, partition=1)
+    until(lambda: app.read() != [2], "a broker that is asked knows of the partition")
     assert app.read() == [2, 3]
 
 
