@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
 
 _DOUBLES = ("FLOAT", "DOUBLE")
+COUNT_VALUES, LEAST, GREATEST = "count(*)", "min(v0)", "max(v0)"
+"""The results that groups may keep beside their values."""
 
 
 def plain(argument: str, kind: str) -> str:
@@ -83,11 +85,11 @@ def _joined_texts(call: AggregateSpec) -> str:
 
 
 FROM_MULTISET: dict[str, Callable[[AggregateSpec], str]] = {
-    "count": lambda _: "count(*)",
+    "count": lambda _: COUNT_VALUES,
     "sum": _sum,
     "avg": _avg,
-    "min": lambda _: "min(v0)",
-    "max": lambda _: "max(v0)",
+    "min": lambda _: LEAST,
+    "max": lambda _: GREATEST,
     "min_by": lambda _: "min(struct_pack(y := v1, x := v0)).x",
     "max_by": lambda _: "max(struct_pack(y := v1, x := v0)).x",
     "collect_set": lambda _: "coalesce(list(v0 ORDER BY v0), [])",

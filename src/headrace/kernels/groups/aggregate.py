@@ -7,7 +7,7 @@ values. A result comes out only where it changed: the old row withdrawn, the new
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -121,7 +121,7 @@ class MergeRun:
         arrived = self._arrived[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
         if once:
-            given = table.values[: len(table.values) - (0 if number else len(self.grouping.values))]
+            given = table.values[: len(table.values) - len(self.grouping.values)]
             casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in given)
             return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {arrived})"
         sums = [f"sum({COUNT})::BIGINT AS {COUNT}"]
@@ -133,6 +133,11 @@ class MergeRun:
             sums.append("max(_time) AS _time")
         columns = ", ".join([*keys, *sums])
         return f"(SELECT {columns} FROM {arrived} {by_position(keys)})"
+
+    @cached_property
+    def _groups_before(self) -> str:
+        """A relation of the kept groups that arrived ones may be, before these are put into the state."""
+        return self._kept_rows(0, self._arrived[0], by_value=True)
 
     def _kept_rows(self, number: int, groups: str, *, by_value: bool) -> str:
         """Return a relation of kept rows that may match relation `groups` by key: a superset.
@@ -174,7 +179,7 @@ class MergeRun:
             columns += [f"{each.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
         return (
             f"SELECT {', '.join(columns)} FROM {folded} d "
-            f"LEFT JOIN {self._kept_rows(0, self._arrived[0], by_value=True)} s "
+            f"LEFT JOIN {self._groups_before} s "
             f"ON {self.state.matching(GROUPS, 'd', 's', nulls=self._nulls[0])}"
         )
 
@@ -205,10 +210,11 @@ class MergeRun:
         """Return partial groups with what their kept values are merged with, from the values that were touched."""
         keys = [name for name, _ in self.state.tables[GROUPS].keys]
         columns, source = ["d.*"], f"{groups} d"
-        kept = self._kept_rows(0, self._arrived[0], by_value=True)
         for at, each in enumerate(self.grouping.values, len(self.grouping.accumulators)):
             values = partial(self._kept_rows, each.number + 1, by_value=False)
-            changed = ValueChanges(self.duck, keys, touched[each.number], kept, values).of(each, f"p{at}")
+            changed = ValueChanges(self.duck, keys, touched[each.number], self._groups_before, values).of(
+                each, f"p{at}"
+            )
             source += f" LEFT JOIN {changed} c{at} ON {alike('d', f'c{at}', keys)}"
             columns.append(f"c{at}.d AS p{at}")
         for name in touched.values():  # after a first load that is as much as the state

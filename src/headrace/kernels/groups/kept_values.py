@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates.aggregate_spec import Accumulator
+from headrace.kernels.aggregates.multisets import COUNT_VALUES, GREATEST, LEAST
 from headrace.kernels.sql import alike, by_position
 from headrace.kernels.state.tables import COUNT
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
 
-COUNT_VALUES = "count(*)"
-_EXTREMES = {"min(v0)": ("min", "least", "<="), "max(v0)": ("max", "greatest", ">=")}
+_EXTREMES = {LEAST: ("min", "least", "<="), GREATEST: ("max", "greatest", ">=")}
 """Of a call over a multiset: its function, that of two values, and how such a value is to others."""
 
 

@@ -12,9 +12,7 @@ from headrace.plan.nodes.windowed import Windowed
 from headrace.plan.windows import AlignedWindow, SlidingWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from headrace.expressions import AggregateCall, Aggregates
+    from headrace.expressions import Aggregates
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,12 +66,10 @@ class Aggregate(Windowed):
         """
         w = self.window
         whole = w is None or (isinstance(w, AlignedWindow) and w.pane == w.size == w.every)
-        goes = not self.up.append_only
-        kept = {"count": False, "min": goes, "max": goes}
-        return whole and any(call.distinct or kept[call.function] for call in self._calls_of(kept))
-
-    def _calls_of(self, functions: Collection[str]) -> list[AggregateCall]:
-        return [call for call in self.aggregates.calls if call.function in functions]
+        kept = {(function, True) for function in ("count", "min", "max")}  # of different values
+        if not self.up.append_only:
+            kept |= {("min", False), ("max", False)}
+        return whole and any((call.function, call.distinct) in kept for call in self.aggregates.calls)
 
     def identity(self) -> dict[str, Any]:
         """Return the window, what is computed, whether rows may be withdrawn, and if results of values are kept."""
