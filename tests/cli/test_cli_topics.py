@@ -184,6 +184,15 @@ def test_bad_csv_is_named_by_line(headrace, orders):
     result = headrace("topics", "produce", orders, "--format", "csv", stdin="user,prize\na,1\n")
     assert 'line 1: the header names a column "prize"' in result.err
     assert 'Did you mean "price"?' in result.err
+    result = headrace("topics", "produce", orders, "--format", "csv", stdin="user,price,price\na,1,2\n")
+    assert 'line 1: the header names the column "price" 2 times' in result.err
+
+
+@pytest.mark.parametrize(("kind", "written"), [("bigint", "1_000"), ("double", "1_0.5")])
+def test_numbers_of_csv_have_no_marks_of_python(headrace, kind, written):
+    headrace("topics", "create", "t", "--schema", f"n {kind}")
+    result = headrace("topics", "produce", "t", "--format", "csv", stdin=f"n\n{written}\n")
+    assert f"[BAD_LINE] line 2: column \"n\": '{written}' is no" in result.err
 
 
 def test_consume_starts_where_it_is_told(headrace):

@@ -158,3 +158,23 @@ def test_a_time_of_csv_that_is_none_says_where(tmp_path):
     app.table("t", "id int, at timestamp", key="id", path=str(path)).to_view("v")
     with pytest.raises(InvalidPlan, match=r'in column "at".*31\.01\.2026'), Driver(app) as driver:
         driver.run()
+
+
+def test_a_column_that_a_csv_has_twice_is_refused(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("id,city,city\n1,a,b\n")
+    app = hr.App("csv")
+    app.table("t", "id int, city string", key="id", path=str(path)).to_view("v")
+    with pytest.raises(InvalidPlan, match='its header has the column "city" more than once'), Driver(app) as driver:
+        driver.run()
+
+
+def test_a_value_of_csv_may_have_line_ends_wherever_a_block_ends(tmp_path):
+    path = tmp_path / "x.csv"
+    address = "\n".join("abcdefg" for _ in range(100))
+    path.write_text("id,address\n" + "".join(f'{number},"{address}"\n' for number in range(3_000)))
+    app = hr.App("csv")
+    app.table("t", "id int, address string", key="id", path=str(path)).where("id >= 2998").to_view("v")
+    with Driver(app) as driver:
+        driver.run()
+        assert driver.view("v") == [{"id": number, "address": address} for number in (2998, 2999)]

@@ -245,6 +245,23 @@ def test_two_rows_of_one_key_without_a_match_are_two_rows_even_where_all_else_is
         assert driver.view("n") == [{"n": 2}]
 
 
+@pytest.mark.parametrize("where", [None, "a is null"])
+def test_rows_of_both_sides_with_nothing_but_nulls_are_two_rows(where):
+    """What is compared may be null, and then nothing matches: a full join of groups whose key is null."""
+    app = hr.App("pairs")
+    rows = app.table("t", "id int, k int", key="id")
+    left = rows.group_by("k").agg().named("left").select(a="k")
+    right = rows.group_by("k").agg().named("right").select(b="k")
+    left.join(right, on={"a": "b"}, how="full", where=where).to_view("joined")
+    with Driver(app) as driver:
+        driver.send("t", {"id": 1, "k": None})
+        driver.run()
+        assert driver.view("joined") == [{"a": None, "b": None}] * 2
+        driver.delete("t", id=1)
+        driver.run()
+        assert driver.view("joined") == []
+
+
 # ---- what sides there are ----
 
 

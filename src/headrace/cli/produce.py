@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+from collections import Counter
 from operator import itemgetter
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -336,9 +337,15 @@ def csv_rows(
         heard: called with the names of the header, once.
         row_of: returns a row, of the number of its line, its text, and its cells by name.
 
+    Raises:
+        BadLine: the header names a column twice.
+
     """
     reader = csv.reader(iter(lines), strict=True)
     names = next(reader, [])
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise BadLine(1, f'the header names the column "{name}" {times} times', hint="Name each column once.")
     heard(names)
     while True:
         try:

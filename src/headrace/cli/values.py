@@ -190,8 +190,15 @@ def _reader(kind: pa.DataType) -> Callable[[str], Any]:
 
 def _integer(text: str) -> int:
     with suppress(ValueError):
-        return int(text)
+        return int(_plain(text))
     raise ValueError(f"{text[:40]!r} is no whole number")
+
+
+def _plain(text: str) -> str:
+    """Return the text, unless it has a `_`: Python's own numbers may have some, no file means a number by it."""
+    if "_" in text:
+        raise ValueError(f"{text[:40]!r} is no number")
+    return text
 
 
 def _json(text: str) -> Any:
@@ -203,7 +210,7 @@ def _json(text: str) -> Any:
 
 def _float(text: str) -> float:
     try:
-        value = float(text)
+        value = float(_plain(text))
     except ValueError:
         raise ValueError(f"{text[:40]!r} is no number") from None
     if math.isinf(value) and "inf" not in text.lower():

@@ -5,7 +5,9 @@ Its content is its identity: a changed file is another source, whose rows the ap
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -178,7 +180,12 @@ def _csv(path: str | None, schema: pa.Schema) -> pa.Table:
         null_values=[""],  # by default also NA, NaN, null and others, which may be names
         strings_can_be_null=True,
     )
-    table = pa.csv.read_csv(path, convert_options=convert)
+    with Path(str(path)).open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        named = Counter(next(csv.reader(file), []))
+    if twice := [name for name in schema.names if named[name] > 1]:
+        raise pa.ArrowInvalid(f'its header has the column "{twice[0]}" more than once')
+    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    table = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
     for i, field in enumerate(schema):
         if field.type == TIMESTAMP:
             table = table.set_column(i, field.name, _times(table.column(i), field.name))

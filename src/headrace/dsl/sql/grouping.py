@@ -248,7 +248,8 @@ def _without_window(sets: GroupingSets) -> GroupingSets:
 class Groups:
     """The groups of a query: their keys, their window and their aggregates.
 
-    `replacements` are pairs: an expression over the rows, and the column of the groups that holds it.
+    `replacements` are pairs: an expression over the rows, and the column of the groups that holds it; those of
+    `of_keys` hold before any aggregate is computed.
     """
 
     def __init__(
@@ -272,6 +273,7 @@ class Groups:
             if not is_window(tree):
                 self._key(tree)
         bounds = ["window_start", "window_end"] if self.window is not None else []
+        self.of_keys = list(self.replacements)
         self.columns = [*self.plain, *self.computed, *bounds]
         self.number = free_name("_grouping", [*scope.relation.handle.columns, *self.columns])
         if self.sets is not None:
@@ -308,7 +310,7 @@ class Groups:
         def change(part: exp.Expression) -> exp.Expression | None:
             if is_aggregate(part, self.context):
                 return part
-            return self._indicator(part) or next((new for old, new in self.replacements if part == old), None)
+            return self._indicator(part) or next((new for old, new in self.of_keys if part == old), None)
 
         return rewritten(tree, change)
 

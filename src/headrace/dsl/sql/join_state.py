@@ -84,6 +84,15 @@ class JoinState:
             return own
         return own + [test for test in self.tests if all(self.is_preserved(each) for each in relations_in(test))]
 
+    def is_met(self, test: exp.Expression, number: int, used: Sequence[exp.Expression]) -> bool:
+        """Return whether all rows pass a test of `where` because a relation's join has taken some tests in.
+
+        A test that `on` has too is not met by an outer join, which keeps rows that fail it.
+        """
+        if self.items[number].how != "inner" or test not in used:
+            return False
+        return all(self.is_preserved(each) for each in relations_in(test))
+
     def is_connected(self, number: int) -> bool:
         """Return whether an equality connects a relation with those that are joined."""
         item = self.items[number]

@@ -133,7 +133,7 @@ def _join(state: JoinState, number: int) -> None:
     builder = JoinBuilder(state, number)
     state.items[0].relation = state.items[0].relation.with_step(builder.build())
     state.joined.add(number)
-    state.tests = [test for test in state.tests if test not in builder.used]
+    state.tests = [test for test in state.tests if not state.is_met(test, number, builder.used)]
     later = [test for test in state.on_tests.pop(number, []) if test not in builder.used]
     if later and any(each.how in ("right", "full") for each in state.items):
         raise UnsupportedQuery(

@@ -222,13 +222,12 @@ class TableJoinRun:
     def _repeats(self) -> bool:
         """Whether a change may be one of several equal rows of a bag.
 
-        Rows of a bag that only grows are changes of their own, until they are netted. With a further condition rows of
-        both sides that match none may be equal, where they have one key and nulls besides.
+        Rows of a bag that only grows are changes of their own, until they are netted. Rows of both sides of a full join
+        that match none may be equal: with nulls in what is compared, or by a further condition, and nulls besides.
         """
         sides = self.sides[:1] if self.join.how in ("semi", "anti") else self.sides
         nets = self.join.how in ("left", "right", "full")
-        both_alone = self.join.how == "full" and self.join.where is not None
-        return both_alone or any(side.key is None and (nets or not side.growing) for side in sides)
+        return self.join.how == "full" or any(side.key is None and (nets or not side.growing) for side in sides)
 
     def _in_order(self, changes: str) -> pa.Table:
         """Return the changes, withdrawn rows first; they may be more than the memory."""

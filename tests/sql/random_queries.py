@@ -1,0 +1,366 @@
+"""Random queries over tables that change: made of a seed, run epoch by epoch, and held against DuckDB's batch answer.
+
+What is drawn means the same in Spark and DuckDB: whole numbers, texts and nulls, orders without ties. `python
+scripts/random_sql.py` plays many.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+
+import headrace as hr
+from headrace.base.errors import HeadraceError, UnsupportedQuery
+from headrace.base.schema import parse
+from headrace.testing import Driver
+
+INT, TEXT = "int", "text"
+SCHEMAS = {
+    "a": ("id int, k int, v int, s string", ("id",)),
+    "b": ("id int, k int, w int, s string", ("id",)),
+    "c": ("k int, j int, v int", ("k", "j")),
+    "d": ("k int, v int, s string", None),
+}
+"""Tables by their key; `d` is a stream that is read as a growing table: it has equal rows."""
+DOMAINS = {"id": range(8), "k": (0, 1, 2, 3), "j": (0, 1, 2), "s": ("x", "y", "Z")}
+WORDS = ("x", "y", "Z", "q")
+
+
+class Column(NamedTuple):
+    """A column that a query may read: how it is written there, and its type."""
+
+    sql: str
+    kind: str
+
+
+@dataclass
+class Queries:
+    """Draws queries. `deep` is how often a query may be inside another."""
+
+    dice: random.Random
+    names: count = field(default_factory=count)
+
+    def query(self, deep: int, kinds: tuple[str, ...] | None = None) -> tuple[str, tuple[str, ...]]:
+        """Return a query and the types of its columns, `c0`, `c1` and so on; those of `kinds` if it is given."""
+        kinds = kinds or tuple(self.dice.choice((INT, INT, TEXT)) for _ in range(self.dice.choice((1, 2, 2, 3))))
+        form = self.dice.choices(
+            (self._plain, self._grouped, self._distinct, self._sets, self._first, self._limited, self._common),
+            (4, 5, 1, 2 if deep else 0, 2, 1, 1 if deep else 0),
+        )[0]
+        return form(deep, kinds), kinds
+
+    # ---- forms ----
+
+    def _plain(self, deep: int, kinds: tuple[str, ...]) -> str:
+        source, scope = self._from(deep)
+        return f"select {self._selected(scope, kinds, deep)} from {source}{self._where(scope, deep)}"
+
+    def _distinct(self, deep: int, kinds: tuple[str, ...]) -> str:
+        source, scope = self._from(deep)
+        return f"select distinct {self._selected(scope, kinds, deep)} from {source}{self._where(scope, deep)}"
+
+    def _grouped(self, deep: int, kinds: tuple[str, ...]) -> str:
+        source, scope = self._from(deep)
+        keys = [self.dice.choice(scope) for _ in range(self.dice.choice((1, 1, 2)))]
+        keys = list(dict.fromkeys(keys))
+        if self.dice.random() < 0.2:
+            keys[0] = Column(self._value(scope, keys[0].kind, 0), keys[0].kind)
+        by = ", ".join(key.sql for key in keys)
+        if len(keys) == 2 and self.dice.random() < 0.4:
+            by = self.dice.choice((f"rollup({by})", f"cube({by})", f"grouping sets (({by}), ({keys[1].sql}), ())"))
+        named = []
+        for at, kind in enumerate(kinds):
+            fitting = [key.sql for key in keys if key.kind == kind]
+            of_key = fitting and self.dice.random() < 0.4 and "(" not in by
+            named.append(f"{self.dice.choice(fitting) if of_key else self._aggregate(scope, kind)} as c{at}")
+        having = f" having {self._aggregate(scope, INT)} > {self._number()}" if self.dice.random() < 0.3 else ""
+        if "(" in by:  # a total of no rows at all is no row here (docs/sql.md)
+            having = f"{having} and count(*) > 0" if having else " having count(*) > 0"
+        return f"select {', '.join(named)} from {source}{self._where(scope, deep)} group by {by}{having}"
+
+    def _sets(self, deep: int, kinds: tuple[str, ...]) -> str:
+        word = self.dice.choice(("union all", "union", "intersect", "except", "intersect all", "except all"))
+        one, other = (self._plain_or_grouped(deep - 1, kinds) for _ in range(2))
+        return f"{one} {word} {other}"
+
+    def _plain_or_grouped(self, deep: int, kinds: tuple[str, ...]) -> str:
+        return self.dice.choice((self._plain, self._grouped, self._distinct))(deep, kinds)
+
+    def _first(self, deep: int, kinds: tuple[str, ...]) -> str:
+        """Return a query of the first rows of each group."""
+        source, scope = self._from(deep)
+        chosen = self._selected(scope, kinds, 0)
+        outer = ", ".join(f"c{at}" for at in range(len(kinds)))
+        word = self.dice.choice(("row_number", "row_number", "rank", "dense_rank"))
+        order = [f"c{at}" for at in range(len(kinds))] if word == "row_number" else ["c0"]
+        order = [f"{name}{self.dice.choice(('', ' desc'))}" for name in order]
+        by = self.dice.choice([column for column in scope if column.kind == INT] or scope).sql
+        inner = f"select {chosen}, {by} as p from {source}{self._where(scope, deep)}"
+        ranked = f"select *, {word}() over (partition by p order by {', '.join(order)}) as place from ({inner}) as i"
+        limit = self.dice.choice((1, 2, 3))
+        return f"select {outer} from ({ranked}) as r where place <= {limit}"
+
+    def _limited(self, deep: int, kinds: tuple[str, ...]) -> str:
+        order = ", ".join(f"c{at}{self.dice.choice(('', ' desc'))}" for at in range(len(kinds)))
+        return f"select * from ({self._plain_or_grouped(deep, kinds)}) as l order by {order} limit {self._number() + 1}"
+
+    def _common(self, deep: int, kinds: tuple[str, ...]) -> str:
+        """Return a query that joins a common one with itself."""
+        inner, has = self.query(deep - 1)
+        name = f"w{next(self.names)}"
+        left, right = (
+            [Column(f"{alias}.c{at}", kind) for at, kind in enumerate(has)] for alias in (f"{name}l", f"{name}r")
+        )
+        how = self.dice.choice(("join", "left join", "full join"))
+        on = f"{left[0].sql} = {right[0].sql}"
+        chosen = self._selected(left + right, kinds, 0)
+        return f"with {name} as ({inner}) select {chosen} from {name} {name}l {how} {name} {name}r on {on}"
+
+    # ---- from ----
+
+    def _from(self, deep: int) -> tuple[str, list[Column]]:
+        text, scope = self._relation(deep)
+        for _ in range(self.dice.choice((0, 0, 1, 1, 2))):
+            text, scope = self._joined(text, scope, deep)
+        return text, scope
+
+    def _relation(self, deep: int) -> tuple[str, list[Column]]:
+        name = f"t{next(self.names)}"
+        if deep and self.dice.random() < 0.3:
+            inner, kinds = self.query(deep - 1)
+            return f"({inner}) as {name}", [Column(f"{name}.c{at}", kind) for at, kind in enumerate(kinds)]
+        table = self.dice.choice("aabbcd")
+        columns = parse(SCHEMAS[table][0])
+        kinds = [TEXT if field.type == pa.string() else INT for field in columns]
+        return f"{table} {name}", [
+            Column(f"{name}.{each}", kind) for each, kind in zip(columns.names, kinds, strict=True)
+        ]
+
+    def _joined(self, text: str, scope: list[Column], deep: int) -> tuple[str, list[Column]]:
+        other, more = self._relation(deep)
+        pairs = [(one, two) for one in scope for two in more if one.kind == two.kind]
+        if not pairs:
+            return text, scope
+        how = self.dice.choice(("join", "left join", "right join", "full join", "left semi join", "left anti join"))
+        one, two = self.dice.choice(pairs)
+        on = f"{one.sql} = {two.sql}"
+        if self.dice.random() < 0.2:
+            first, second = self.dice.choice(pairs)
+            on += f" and {first.sql} = {second.sql}"
+        if self.dice.random() < 0.35:
+            on += f" and {self._test([*scope, *more], 0)}"
+        kept = scope if "semi" in how or "anti" in how else [*scope, *more]
+        return f"{text} {how} {other} on {on}", kept
+
+    # ---- expressions ----
+
+    def _selected(self, scope: list[Column], kinds: tuple[str, ...], deep: int) -> str:
+        return ", ".join(f"{self._value(scope, kind, deep)} as c{at}" for at, kind in enumerate(kinds))
+
+    def _where(self, scope: list[Column], deep: int) -> str:
+        return f" where {self._test(scope, deep)}" if self.dice.random() < 0.5 else ""
+
+    def _number(self) -> int:
+        return self.dice.choice((0, 1, 1, 2, 3))
+
+    def _column(self, scope: list[Column], kind: str) -> str:
+        fitting = [column.sql for column in scope if column.kind == kind]
+        constant = f"'{self.dice.choice(WORDS)}'" if kind == TEXT else str(self._number())
+        return self.dice.choice(fitting) if fitting else constant
+
+    def _value(self, scope: list[Column], kind: str, deep: int) -> str:
+        column = self._column(scope, kind)
+        draw = self.dice.random()
+        if draw < 0.55:
+            return column
+        if draw < 0.65:
+            return f"coalesce({column}, {self._column(scope, kind)})"
+        if draw < 0.75:
+            return f"case when {self._test(scope, 0)} then {column} else {self._column(scope, kind)} end"
+        if deep and draw < 0.82:
+            return self._scalar(scope, kind)
+        if kind == TEXT:
+            return self.dice.choice((f"upper({column})", f"concat({column}, 'q')"))
+        return self.dice.choice((f"{column} + 1", f"{column} - {self._column(scope, INT)}", f"{column} * 2"))
+
+    def _aggregate(self, scope: list[Column], kind: str) -> str:
+        value = self._value(scope, kind, 0)
+        if kind == TEXT:
+            return self.dice.choice((f"min({value})", f"max({value})"))
+        only = f" filter (where {self._test(scope, 0)})" if self.dice.random() < 0.2 else ""
+        word = self.dice.choice(
+            ("count(*)", "sum({0})", "min({0})", "max({0})", "count({0})", "count(distinct {0})", "sum(distinct {0})")
+        )
+        return f"cast({word.format(value)}{only} as bigint)"
+
+    def _scalar(self, scope: list[Column], kind: str) -> str:
+        """Return an aggregate over rows that an equality finds."""
+        inner, more = self._relation(0)
+        pairs = [(one, two) for one in scope for two in more if one.kind == two.kind]
+        if not pairs:
+            return self._column(scope, kind)
+        one, two = self.dice.choice(pairs)
+        return f"(select {self._aggregate(more, kind)} from {inner} where {one.sql} = {two.sql})"
+
+    def _test(self, scope: list[Column], deep: int) -> str:
+        draw = self.dice.random()
+        kind = self.dice.choice((INT, INT, TEXT))
+        column = self._column(scope, kind)
+        if draw < 0.15:
+            word = self.dice.choice(("and", "or"))
+            return f"({self._test(scope, deep)} {word} {self._test(scope, deep)})"
+        if draw < 0.2:
+            return f"not ({self._test(scope, deep)})"
+        if draw < 0.35:
+            return f"{column} is {self.dice.choice(('', 'not '))}null"
+        if deep and draw < 0.6:
+            return self._of_rows(scope)
+        if draw < 0.7:
+            return f"{column} {self.dice.choice(('=', '<', '<>', '>='))} {self._column(scope, kind)}"
+        constant = f"'{self.dice.choice(WORDS)}'" if kind == TEXT else str(self._number())
+        return f"{column} {self.dice.choice(('=', '<', '<>', '>='))} {constant}"
+
+    def _of_rows(self, scope: list[Column]) -> str:
+        """Return a test by the rows of another query."""
+        inner, more = self._relation(1)
+        pairs = [(one, two) for one in scope for two in more if one.kind == two.kind]
+        if not pairs:
+            return f"{self._column(scope, INT)} >= 1"
+        one, two = self.dice.choice(pairs)
+        no = self.dice.choice(("", "", "not "))
+        if self.dice.random() < 0.5:
+            more_tests = f" and {self._test(more, 0)}" if self.dice.random() < 0.5 else ""
+            return f"{no}exists (select 1 from {inner} where {one.sql} = {two.sql}{more_tests})"
+        where = f" where {self._test(more, 0)}" if self.dice.random() < 0.5 else ""
+        return f"{one.sql} {no}in (select {two.sql} from {inner}{where})"
+
+
+class Rows:
+    """The rows of the tables, and random changes of those that the app reads."""
+
+    def __init__(self, dice: random.Random, read: set[str]) -> None:
+        self.dice = dice
+        self.read = read
+        self.rows: dict[str, dict[tuple, dict] | list[dict]] = {
+            name: {} if key else [] for name, (_, key) in SCHEMAS.items()
+        }
+
+    def change(self, driver: Driver) -> None:
+        """Change some rows, the same ones whatever is read, and send what the app reads."""
+        for name, (ddl, key) in SCHEMAS.items():
+            for _ in range(self.dice.choice((0, 1, 2, 5))):
+                row = {column: self._drawn(column, key or ()) for column in parse(ddl).names}
+                gone = key is not None and self.dice.random() < 0.3
+                self._keep(name, row, key, gone=gone)
+                if name not in self.read:
+                    continue
+                if gone:
+                    driver.delete(name, **{column: row[column] for column in key})
+                else:
+                    driver.send(name, row)
+
+    def _keep(self, name: str, row: dict, key: tuple[str, ...] | None, *, gone: bool) -> None:
+        rows = self.rows[name]
+        if key is None:
+            rows.append(row)
+        elif gone:
+            rows.pop(tuple(row[column] for column in key), None)
+        else:
+            rows[tuple(row[column] for column in key)] = row
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the rows of this moment."""
+        return {
+            name: pa.Table.from_pylist(
+                list(rows.values()) if isinstance(rows, dict) else rows, schema=parse(SCHEMAS[name][0])
+            )
+            for name, rows in self.rows.items()
+        }
+
+    def _drawn(self, column: str, key: tuple[str, ...]) -> object:
+        if column not in key and self.dice.random() < 0.2:
+            return None
+        return self.dice.choice(DOMAINS.get(column, (0, 1, 2, 3, 5)))
+
+
+@dataclass
+class Played:
+    """What was played: how many queries were kept and refused, answers with rows, and what was wrong."""
+
+    kept: int = 0
+    refused: Counter = field(default_factory=Counter)
+    answers: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def drawn(seed: int, number: int) -> list[str]:
+    """Return random queries."""
+    queries = Queries(_dice(seed))
+    return [queries.query(queries.dice.choice((0, 1, 1, 2)))[0] for _ in range(number)]
+
+
+def play(seed: int, texts: list[str], *, epochs: int) -> Played:
+    """Keep a view for each query while its tables change, and compare it after every epoch until one is wrong."""
+    played = Played()
+    app = hr.App("queries")
+    kept = _declared(app, texts, played)
+    if not kept:
+        return played
+    try:
+        with Driver(app) as driver:
+            rows = Rows(_dice(seed + 1), {source.topic for source in app.plan().sources()})
+            _compare(driver, kept, rows, epochs, played)
+    except HeadraceError as error:
+        played.wrong.append(f"{type(error).__name__}: {error}")
+    played.wrong = [f"seed {seed}, {wrong}" for wrong in played.wrong]
+    return played
+
+
+def _dice(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 -- test data
+
+
+def _declared(app: hr.App, texts: list[str], played: Played) -> dict[str, str]:
+    """Declare the tables, and a view for each query that can be kept; return these by view."""
+    for name, (ddl, key) in SCHEMAS.items():
+        if key:
+            app.table(name, ddl, key=key)
+    stream, key = SCHEMAS["d"]
+    d = app.stream("d", stream).as_table()
+    kept = {}
+    for number, text in enumerate(texts):
+        try:
+            app.sql(text, name=f"q{number}", d=d).to_view(f"v{number}")
+            kept[f"v{number}"] = text
+        except UnsupportedQuery as error:
+            played.refused[str(error).split("\n", maxsplit=1)[0][:200]] += 1
+        except Exception as error:  # noqa: BLE001 -- it is what is looked for
+            played.wrong.append(f"not kept: {text}\n  {type(error).__name__}: {error}")
+    played.kept = len(kept)
+    return kept
+
+
+def _compare(driver: Driver, kept: dict[str, str], rows: Rows, epochs: int, played: Played) -> None:
+    batch = duckdb.connect()
+    asked = {view: sqlglot.transpile(text, read="spark", write="duckdb")[0] for view, text in kept.items()}
+    for epoch in range(epochs):
+        rows.change(driver)
+        driver.run()
+        for name, table in rows.tables().items():
+            batch.register(name, table)
+        for view, text in asked.items():
+            ours = Counter(tuple(row.values()) for row in driver.view(view))
+            theirs = Counter(batch.execute(text).fetchall())
+            played.answers += bool(theirs)
+            if ours != theirs:
+                what = f"too many {dict(ours - theirs)}, missing {dict(theirs - ours)}"
+                played.wrong.append(f"epoch {epoch}: {kept[view]}\n  {what}")
+        if played.wrong:
+            return
