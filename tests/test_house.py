@@ -91,6 +91,8 @@ def place(path: Path, node: ast.AST | None = None) -> str:
 
 def room(path: Path) -> str:
     inside = path.relative_to(PACKAGE).parts
+    if inside == ("__main__.py",):  # the command, by another name
+        return "cli"
     return inside[0] if len(inside) > 1 else FRONT
 
 
