@@ -6,9 +6,12 @@ scripts/random_sql.py` plays many.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import count
 from typing import NamedTuple
 
@@ -21,16 +24,38 @@ from headrace.base.errors import HeadraceError, UnsupportedQuery
 from headrace.base.schema import parse
 from headrace.testing import Driver
 
-INT, TEXT = "int", "text"
+INT, TEXT, REAL, MONEY, TIME, TRUTH = "int", "text", "real", "money", "time", "truth"
 SCHEMAS = {
-    "a": ("id int, k int, v int, s string", ("id",)),
-    "b": ("id int, k int, w int, s string", ("id",)),
-    "c": ("k int, j int, v int", ("k", "j")),
-    "d": ("k int, v int, s string", None),
+    "a": ("id int, k int, v bigint, s string, f double", ("id",)),
+    "b": ("id int, k bigint, w int, s string, m decimal(5,2)", ("id",)),
+    "c": ("k int, j int, v int, t timestamp", ("k", "j")),
+    "d": ("k int, v int, s string, o boolean", None),
+    "e": ("f double, m decimal(7,3), t timestamp, v smallint", ("f", "m")),
 }
 """Tables by their key; `d` is a stream that is read as a growing table: it has equal rows."""
-DOMAINS = {"id": range(8), "k": (0, 1, 2, 3), "j": (0, 1, 2), "s": ("x", "y", "Z")}
-WORDS = ("x", "y", "Z", "q")
+DAYS = tuple(datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
+DOMAINS = {
+    "id": range(8),
+    "k": (0, 1, 2, 3),
+    "j": (0, 1, 2),
+    "s": ("x", "y", "Z"),
+    "f": (0.0, 1.0, 2.5, -1.0, math.nan),
+    "m": (Decimal("0.00"), Decimal("1.00"), Decimal("2.50")),
+    "t": DAYS,
+    "o": (True, False),
+}
+CONSTANTS = {
+    INT: ("0", "1", "1", "2", "3"),
+    TEXT: ("'x'", "'y'", "'Z'", "'q'"),
+    REAL: ("cast(0 as double)", "cast(1 as double)", "cast(2.5 as double)"),
+    MONEY: ("1.0", "2.50", "0.000"),
+    TIME: tuple(f"timestamp '{day:%Y-%m-%d} 00:00:00'" for day in DAYS),
+    TRUTH: ("true", "false"),
+}
+RESTART = 2
+"""The epoch before which an app is started again: its state is read from files."""
+KINDS = (INT, INT, INT, TEXT, TEXT, REAL, MONEY, TIME, TRUTH)
+OF_TYPES = {"string": TEXT, "double": REAL, "bool": TRUTH}
 
 
 class Column(NamedTuple):
@@ -49,7 +74,7 @@ class Queries:
 
     def query(self, deep: int, kinds: tuple[str, ...] | None = None) -> tuple[str, tuple[str, ...]]:
         """Return a query and the types of its columns, `c0`, `c1` and so on; those of `kinds` if it is given."""
-        kinds = kinds or tuple(self.dice.choice((INT, INT, TEXT)) for _ in range(self.dice.choice((1, 2, 2, 3))))
+        kinds = kinds or tuple(self.dice.choice(KINDS) for _ in range(self.dice.choice((1, 2, 2, 3))))
         form = self.dice.choices(
             (self._plain, self._grouped, self._distinct, self._sets, self._first, self._limited, self._common),
             (4, 5, 1, 2 if deep else 0, 2, 1, 1 if deep else 0),
@@ -136,16 +161,16 @@ class Queries:
         if deep and self.dice.random() < 0.3:
             inner, kinds = self.query(deep - 1)
             return f"({inner}) as {name}", [Column(f"{name}.c{at}", kind) for at, kind in enumerate(kinds)]
-        table = self.dice.choice("aabbcd")
-        columns = parse(SCHEMAS[table][0])
-        kinds = [TEXT if field.type == pa.string() else INT for field in columns]
-        return f"{table} {name}", [
-            Column(f"{name}.{each}", kind) for each, kind in zip(columns.names, kinds, strict=True)
-        ]
+        if self.dice.random() < 0.05:
+            rows = ", ".join(f"({self._constant(INT)}, {self._constant(TEXT)})" for _ in range(3))
+            names = [Column(f"{name}.n", INT), Column(f"{name}.s", TEXT)]
+            return f"(select * from values {rows} as t(n, s)) as {name}", names
+        table = self.dice.choice("aabbcde")
+        return f"{table} {name}", [Column(f"{name}.{each.name}", _kind(each.type)) for each in parse(SCHEMAS[table][0])]
 
     def _joined(self, text: str, scope: list[Column], deep: int) -> tuple[str, list[Column]]:
         other, more = self._relation(deep)
-        pairs = [(one, two) for one in scope for two in more if one.kind == two.kind]
+        pairs = [(one, two) for one in scope for two in more if _compared(one.kind, two.kind)]
         if not pairs:
             return text, scope
         how = self.dice.choice(("join", "left join", "right join", "full join", "left semi join", "left anti join"))
@@ -156,6 +181,12 @@ class Queries:
             on += f" and {first.sql} = {second.sql}"
         if self.dice.random() < 0.35:
             on += f" and {self._test([*scope, *more], 0)}"
+        same = one.sql.split(".")[1] if one.sql.split(".")[1:] == two.sql.split(".")[1:] else ""
+        twice = sum(column.sql.endswith(f".{same}") for column in scope) > 1
+        if same and not twice and one.kind == two.kind != MONEY and self.dice.random() < 0.2:
+            kept = [column for column in scope if column != one]
+            others = [] if "semi" in how or "anti" in how else [column for column in more if column != two]
+            return f"{text} {how} {other} using ({same})", [*kept, *others]
         kept = scope if "semi" in how or "anti" in how else [*scope, *more]
         return f"{text} {how} {other} on {on}", kept
 
@@ -170,10 +201,12 @@ class Queries:
     def _number(self) -> int:
         return self.dice.choice((0, 1, 1, 2, 3))
 
+    def _constant(self, kind: str) -> str:
+        return self.dice.choice(CONSTANTS[kind])
+
     def _column(self, scope: list[Column], kind: str) -> str:
         fitting = [column.sql for column in scope if column.kind == kind]
-        constant = f"'{self.dice.choice(WORDS)}'" if kind == TEXT else str(self._number())
-        return self.dice.choice(fitting) if fitting else constant
+        return self.dice.choice(fitting) if fitting else self._constant(kind)
 
     def _value(self, scope: list[Column], kind: str, deep: int) -> str:
         column = self._column(scope, kind)
@@ -188,22 +221,34 @@ class Queries:
             return self._scalar(scope, kind)
         if kind == TEXT:
             return self.dice.choice((f"upper({column})", f"concat({column}, 'q')"))
+        if kind == TRUTH:
+            return f"({self._test(scope, 0)})"
+        if kind != INT:
+            return f"nullif({column}, {self._constant(kind)})"
         return self.dice.choice((f"{column} + 1", f"{column} - {self._column(scope, INT)}", f"{column} * 2"))
 
     def _aggregate(self, scope: list[Column], kind: str) -> str:
         value = self._value(scope, kind, 0)
-        if kind == TEXT:
+        if kind == TRUTH:
+            return self.dice.choice((f"bool_or({value})", f"bool_and({value})", f"count({value}) > 1"))
+        if kind == MONEY:
+            return self.dice.choice((f"min({value})", f"max({value})", f"cast(sum({value}) as decimal(20,3))"))
+        if kind == REAL and self.dice.random() < 0.3:
+            return f"avg({self._column(scope, INT)})"
+        if kind != INT:
             return self.dice.choice((f"min({value})", f"max({value})"))
         only = f" filter (where {self._test(scope, 0)})" if self.dice.random() < 0.2 else ""
         word = self.dice.choice(
             ("count(*)", "sum({0})", "min({0})", "max({0})", "count({0})", "count(distinct {0})", "sum(distinct {0})")
         )
+        if word.startswith("count(") and self.dice.random() < 0.3:
+            value = self._value(scope, self.dice.choice(KINDS), 0)
         return f"cast({word.format(value)}{only} as bigint)"
 
     def _scalar(self, scope: list[Column], kind: str) -> str:
         """Return an aggregate over rows that an equality finds."""
         inner, more = self._relation(0)
-        pairs = [(one, two) for one in scope for two in more if one.kind == two.kind]
+        pairs = [(one, two) for one in scope for two in more if _compared(one.kind, two.kind)]
         if not pairs:
             return self._column(scope, kind)
         one, two = self.dice.choice(pairs)
@@ -211,7 +256,7 @@ class Queries:
 
     def _test(self, scope: list[Column], deep: int) -> str:
         draw = self.dice.random()
-        kind = self.dice.choice((INT, INT, TEXT))
+        kind = self.dice.choice(KINDS)
         column = self._column(scope, kind)
         if draw < 0.15:
             word = self.dice.choice(("and", "or"))
@@ -224,13 +269,16 @@ class Queries:
             return self._of_rows(scope)
         if draw < 0.7:
             return f"{column} {self.dice.choice(('=', '<', '<>', '>='))} {self._column(scope, kind)}"
-        constant = f"'{self.dice.choice(WORDS)}'" if kind == TEXT else str(self._number())
-        return f"{column} {self.dice.choice(('=', '<', '<>', '>='))} {constant}"
+        if draw < 0.75:
+            return f"{column} {self.dice.choice(('', 'not '))}in ({self._constant(kind)}, {self._constant(kind)})"
+        if draw < 0.8:
+            return f"{column} between {self._constant(kind)} and {self._constant(kind)}"
+        return f"{column} {self.dice.choice(('=', '<', '<>', '>=', '<=>'))} {self._constant(kind)}"
 
     def _of_rows(self, scope: list[Column]) -> str:
         """Return a test by the rows of another query."""
         inner, more = self._relation(1)
-        pairs = [(one, two) for one in scope for two in more if one.kind == two.kind]
+        pairs = [(one, two) for one in scope for two in more if _compared(one.kind, two.kind)]
         if not pairs:
             return f"{self._column(scope, INT)} >= 1"
         one, two = self.dice.choice(pairs)
@@ -240,6 +288,18 @@ class Queries:
             return f"{no}exists (select 1 from {inner} where {one.sql} = {two.sql}{more_tests})"
         where = f" where {self._test(more, 0)}" if self.dice.random() < 0.5 else ""
         return f"{one.sql} {no}in (select {two.sql} from {inner}{where})"
+
+
+def _compared(one: str, other: str) -> bool:
+    return one == other or {one, other} <= {INT, REAL, MONEY}
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return INT
+    if pa.types.is_decimal(kind):
+        return MONEY
+    return TIME if pa.types.is_timestamp(kind) else OF_TYPES[str(kind)]
 
 
 class Rows:
@@ -349,18 +409,30 @@ def _declared(app: hr.App, texts: list[str], played: Played) -> dict[str, str]:
 
 def _compare(driver: Driver, kept: dict[str, str], rows: Rows, epochs: int, played: Played) -> None:
     batch = duckdb.connect()
+    batch.execute("SET TimeZone = 'UTC'; PRAGMA disable_optimizer")  # it cannot bind one in some thousand queries
     asked = {view: sqlglot.transpile(text, read="spark", write="duckdb")[0] for view, text in kept.items()}
     for epoch in range(epochs):
+        if epoch == RESTART:
+            driver.restart()
         rows.change(driver)
         driver.run()
         for name, table in rows.tables().items():
             batch.register(name, table)
         for view, text in asked.items():
-            ours = Counter(tuple(row.values()) for row in driver.view(view))
-            theirs = Counter(batch.execute(text).fetchall())
+            ours = Counter(tuple(map(_plain, row.values())) for row in driver.view(view))
+            theirs = Counter(tuple(map(_plain, row)) for row in batch.execute(text).fetchall())
             played.answers += bool(theirs)
             if ours != theirs:
                 what = f"too many {dict(ours - theirs)}, missing {dict(theirs - ours)}"
                 played.wrong.append(f"epoch {epoch}: {kept[view]}\n  {what}")
         if played.wrong:
             return
+
+
+def _plain(value: object) -> object:
+    """Return a value that equals itself, whatever its type is called."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None)
+    if isinstance(value, Decimal):
+        return value.normalize()
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value

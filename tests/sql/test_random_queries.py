@@ -32,6 +32,18 @@ FOUND = {
         "select sum(v) + 1 as c0, (sum(v) + 1) * 2 as c1 from a group by k having sum(v) + 1 > 1",
         "select sum(v) - k as c0, abs(sum(v) - k) as c1 from a group by rollup(k, s) having count(*) > 0",
     ),
+    "using after on": (
+        "select a.id as c0, b.id as c1 from a left semi join d on a.v = d.k right join b using (s)",
+        "select a.v as c0, b.w as c1 from a join c on a.id = c.v full join b using (id)",
+    ),
+    "joins of several widths": (
+        "select a.id as c0, b.w as c1 from a join b on a.f = b.m",
+        "select a.id as c0 from a full join e on a.k = e.m and a.f = e.f",
+        "select id as c0 from a where k in (select m from b where b.id = a.f)",
+        "select id as c0, (select max(v) from e where e.m = b.m) as c1 from b",
+        "select id as c0 from b where not exists (select 1 from e where e.v = b.m and e.f > b.w)",
+        "select id as c0, (select count(*) from e where e.v = b.m and e.f > b.w) as c1 from b",
+    ),
     "columns of several widths": (
         "select id as c0 from a union select sum(w) as c0 from b group by k",
         "select cast(k as bigint) as c0, s as c1 from a except select w as c0, s as c1 from b",

@@ -257,17 +257,24 @@ def _key_type(left: str, right: str, node: Join, step: str) -> pa.DataType:
 
     """
     left_type, right_type = node.left.schema.field(left).type, node.right.schema.field(right).type
-    if left_type == right_type:
-        return left_type
+    shared = shared_type(left_type, right_type)
+    if shared is None:
+        raise WrongColumnType(
+            right, step=step, is_type=type_name(right_type), needs=type_name(left_type), role=f"joined with {left}"
+        )
+    return shared
+
+
+def shared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type in which columns of two types are compared as they are, or None."""
+    if left == right:
+        return left
     for kind in (pa.types.is_integer, pa.types.is_floating):
-        if kind(left_type) and kind(right_type):
-            return left_type if left_type.bit_width >= right_type.bit_width else right_type
-    decimals = pa.types.is_decimal(left_type) and pa.types.is_decimal(right_type)
-    if decimals and left_type.scale == right_type.scale:
-        return left_type if left_type.precision >= right_type.precision else right_type
-    raise WrongColumnType(
-        right, step=step, is_type=type_name(right_type), needs=type_name(left_type), role=f"joined with {left}"
-    )
+        if kind(left) and kind(right):
+            return left if left.bit_width >= right.bit_width else right
+    if pa.types.is_decimal(left) and pa.types.is_decimal(right) and left.scale == right.scale:
+        return left if left.precision >= right.precision else right
+    return None
 
 
 # ---- its columns ----

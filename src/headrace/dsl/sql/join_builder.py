@@ -13,6 +13,7 @@ from headrace.dsl.sql.parsing import sql_text
 from headrace.dsl.sql.qualified import equality_sides, qualified, relations_in, unqualified
 from headrace.dsl.sql.relation import Scope, column_name, conjunction
 from headrace.dsl.sql.times import is_time
+from headrace.dsl.sql.widening import comparable
 from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class JoinBuilder:
 
     def _add_equality(self, test: exp.Expression, left: exp.Expression, right: exp.Expression) -> None:
         """Take in an equality, unless another one has one of its columns already."""
-        left_tree, right_tree = unqualified(left, self.state.names), unqualified(right, self.right_names)
+        left_tree, right_tree = comparable(
+            unqualified(left, self.state.names), self.left, unqualified(right, self.right_names), self.right
+        )
         left_name, right_name = column_name(left_tree), column_name(right_tree)
         if any(
             name is not None and name in pair for name, pair in zip((left_name, right_name), self._taken(), strict=True)

@@ -73,9 +73,11 @@ class QualifiedColumns:
     def __init__(self, items: Sequence[FromItem]) -> None:
         self.items = items
         self.visible: list[list[VisibleColumn]] = []
+        self.after: list[list[list[VisibleColumn]]] = []  # what was visible when each was joined: `using` hides columns
         for number, item in enumerate(items):
             own = [replace(each, column=qualified(number, each.column)) for each in item.relation.columns]
             self.visible.append(self._without_shared(own, item) if item.using else own)
+            self.after.append([list(columns) for columns in self.visible])
 
     def relation(self, count: int, *, one_sided: int | None = None) -> Relation:
         """Return what the first `count` relations show.
@@ -84,7 +86,7 @@ class QualifiedColumns:
         """
         columns = [
             visible
-            for number, own in enumerate(self.visible[:count])
+            for number, own in enumerate(self.after[count - 1])
             if self.items[number].how not in _ONE_SIDED or number == one_sided
             for visible in own
         ]

@@ -5,19 +5,18 @@ Rows are compared as `group by` does it: nulls are equal.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import InvalidQuery, PlanError
-from headrace.base.schema import type_name
+from headrace.base.errors import InvalidQuery
 from headrace.dsl.sql.output import column, distinct, free_name, select_outputs
+from headrace.dsl.sql.widening import cast_to, wider_type
 from headrace.dsl.stream_table import Table
-from headrace.expressions import scalar
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headrace.dsl.sql.context import Context
     from headrace.dsl.stream_table import StreamOrTable
 
@@ -37,7 +36,7 @@ def combined(tree: exp.SetOperation, left: StreamOrTable, right: StreamOrTable, 
             detail=f"{', '.join(left.columns)}  against  {', '.join(right.columns)}",
         )
     pairs = zip(left.columns, right.columns, strict=True)
-    wider = [_wider(one.type, other.type) for one, other in zip(left.schema, right.schema, strict=True)]
+    wider = [wider_type(one.type, other.type) for one, other in zip(left.schema, right.schema, strict=True)]
     right = select_outputs(
         right, [(name, _as(kind, other, right)) for (name, other), kind in zip(pairs, wider, strict=True)]
     )
@@ -48,21 +47,11 @@ def combined(tree: exp.SetOperation, left: StreamOrTable, right: StreamOrTable, 
     return _counted(tree, left, right, context)
 
 
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that `array(…)` of both has; None where there is none, or texts would be read as another type."""
-    if one == other:
-        return one
-    with suppress(PlanError):
-        if not pa.types.is_string(one) and not pa.types.is_string(other):
-            return scalar("array(l, r)", pa.schema([("l", one), ("r", other)]), step="union").type.value_type
-    return None
-
-
 def _as(kind: pa.DataType | None, name: str, handle: StreamOrTable) -> exp.Expression:
     """Return a column of a step, cast to the wider type if there is one."""
     if kind is None or handle.schema.field(name).type == kind:
         return column(name)
-    return exp.cast(column(name), type_name(kind), dialect="spark")
+    return cast_to(kind, column(name))
 
 
 def _united(left: StreamOrTable, right: StreamOrTable) -> StreamOrTable:

@@ -25,6 +25,7 @@ from headrace.dsl.sql.relation import (
 from headrace.dsl.sql.subquery_join import Found, SubqueryJoin, is_one_row, over_both, right_names
 from headrace.dsl.sql.subquery_values import SubqueryValues
 from headrace.dsl.sql.times import is_time
+from headrace.dsl.sql.widening import comparable
 from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ def _semi_join(subquery: SubqueryJoin, found: Found, how: str) -> Relation:
     on: dict[str, str] = {}
     tests, timing = list(found.correlation.tests), _timing(subquery, found)
     tests = [test for test in tests if test not in timing.used]
-    for outer, inner in (*found.values, *found.correlation.pairs):
+    for pair in (*found.values, *found.correlation.pairs):
+        outer, inner = comparable(pair[0], left, pair[1], found.handle)
         name = column_name(outer)
         if name is None or name in on:
             left, name = with_computed(left, outer, "_left", found.handle)

@@ -35,6 +35,7 @@ from headrace.dsl.sql.subquery_join import (
     over_both,
     right_names,
 )
+from headrace.dsl.sql.widening import comparable
 from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
@@ -208,9 +209,9 @@ class SubqueryValues(SubqueryJoin):
         probes = left.select(**{new: sql_text(column(old)) for old, new in own.items()})
         probes = context.uniquely_named(probes.group_by(*own.values()).agg())
         on: dict[str, str] = {}
-        for outer, tree in correlation.pairs:
-            probe, match = _renamed(outer, own), column_name(tree)
-            probe_name = column_name(probe)
+        for outer, of_inner in correlation.pairs:
+            probe, tree = comparable(_renamed(outer, own), probes, of_inner, inner)
+            probe_name, match = column_name(probe), column_name(tree)
             if probe_name is None or probe_name in on:
                 probes, probe_name = with_computed(probes, probe, "_left", inner)
             if match is None or match in on.values():
@@ -248,12 +249,12 @@ class SubqueryValues(SubqueryJoin):
             left, on = left.with_columns(_one="1"), {"_one": "_one"}
             right = right if "_one" in right.columns else right.with_columns(_one="1")
         for outer, match in pairs:
-            own = match
-            plain = column_name(outer)
+            looked_for, found = comparable(outer, left, column(match), right)
+            plain, own = column_name(looked_for), column_name(found)
             if plain is None or plain in on:
-                left, plain = with_computed(left, outer, "_left", right)
-            if own in on.values():
-                right, own = with_computed(right, column(own), "_right", left)
+                left, plain = with_computed(left, looked_for, "_left", right)
+            if own is None or own in on.values():
+                right, own = with_computed(right, found, "_right", left)
             on[plain] = own
         options, after = right_names(left, right, on)
         step = join_steps(self.compiler.context, left, right, {"on": on_argument([*on.items()]), "how": how, **options})
