@@ -32,6 +32,10 @@ FOUND = {
         "select sum(v) + 1 as c0, (sum(v) + 1) * 2 as c1 from a group by k having sum(v) + 1 > 1",
         "select sum(v) - k as c0, abs(sum(v) - k) as c1 from a group by rollup(k, s) having count(*) > 0",
     ),
+    "a test that reads nothing": (
+        "select b.id as c0 from a right join b on a.v = b.k right join d on b.k = d.k where true is null or d.k >= 0",
+        "select count(*) as c0 from a full join b on a.v = b.k full join d on b.k = d.k where 1 = 0 group by d.k",
+    ),
     "using after on": (
         "select a.id as c0, b.id as c1 from a left semi join d on a.v = d.k right join b using (s)",
         "select a.v as c0, b.w as c1 from a join c on a.id = c.v full join b using (id)",

@@ -102,11 +102,11 @@ def _pruned(state: JoinState, number: int, relation: Relation) -> Relation:
 
 
 def _filter_joined(state: JoinState) -> None:
-    """Apply the tests whose relations are all joined, while others are not."""
+    """Apply the tests whose relations are all joined, while others are not; those that read none come last."""
     ready = [
         test
         for test in state.tests
-        if relations_in(test) <= state.joined and all(state.is_preserved(number) for number in relations_in(test))
+        if (read := relations_in(test)) and read <= state.joined and all(map(state.is_preserved, read))
     ]
     if ready and len(state.joined) < len(state.items):
         state.tests = [test for test in state.tests if test not in ready]
