@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,8 +32,13 @@ SCHEMAS = {
     "c": ("k int, j int, v int, t timestamp", ("k", "j")),
     "d": ("k int, v int, s string, o boolean", None),
     "e": ("f double, m decimal(7,3), t timestamp, v smallint", ("f", "m")),
+    "p": ("k int, v int, s string, at timestamp", None),
+    "q": ("k int, w int, at timestamp", None),
 }
-"""Tables by their key; `d` is a stream that is read as a growing table: it has equal rows."""
+"""Tables by their key; `d` is a stream that is read as a growing table: it has equal rows. `p` and `q` are streams."""
+HOPS = ((10, 10), (7, 7), (10, 5))
+"""Minutes: how long windows are, and how often one begins."""
+MINUTES = tuple(datetime(2026, 1, 1, 0, minute, second, tzinfo=UTC) for minute in range(0, 40, 3) for second in (0, 30))
 DAYS = tuple(datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
 DOMAINS = {
     "id": range(8),
@@ -43,6 +49,7 @@ DOMAINS = {
     "m": (Decimal("0.00"), Decimal("1.00"), Decimal("2.50")),
     "t": DAYS,
     "o": (True, False),
+    "at": MINUTES,
 }
 CONSTANTS = {
     INT: ("0", "1", "1", "2", "3"),
@@ -54,6 +61,8 @@ CONSTANTS = {
 }
 RESTART = 2
 """The epoch before which an app is started again: its state is read from files."""
+SETS = ("union all", "union", "intersect", "except", "intersect all", "except all")
+ORDERS = ("", "", " desc", " desc", " nulls last", " desc nulls first")
 KINDS = (INT, INT, INT, TEXT, TEXT, REAL, MONEY, TIME, TRUTH)
 OF_TYPES = {"string": TEXT, "double": REAL, "bool": TRUTH}
 
@@ -92,6 +101,8 @@ class Queries:
         return f"select distinct {self._selected(scope, kinds, deep)} from {source}{self._where(scope, deep)}"
 
     def _grouped(self, deep: int, kinds: tuple[str, ...]) -> str:
+        if self.dice.random() < 0.2:
+            return self._windowed(kinds)
         source, scope = self._from(deep)
         keys = [self.dice.choice(scope) for _ in range(self.dice.choice((1, 1, 2)))]
         keys = list(dict.fromkeys(keys))
@@ -110,8 +121,41 @@ class Queries:
             having = f"{having} and count(*) > 0" if having else " having count(*) > 0"
         return f"select {', '.join(named)} from {source}{self._where(scope, deep)} group by {by}{having}"
 
+    def _windowed(self, kinds: tuple[str, ...]) -> str:
+        """Return a query over streams, of groups and most often windows; DuckDB asks for windows in other words."""
+        name = f"t{next(self.names)}"
+        source, scope, time = f"p {name}", _scope("p", name), f"{name}.at"
+        if self.dice.random() < 0.4:
+            other = f"t{next(self.names)}"
+            how = self.dice.choice(("join", "join", "left semi join"))
+            near = f"{other}.at between {time} - interval 5 minutes and {time} + interval 3 minutes"
+            source += f" {how} q {other} on {name}.k = {other}.k and {near}"
+            if how == "join":
+                scope, time = [*scope, *_scope("q", other)], f"greatest({time}, {other}.at)"
+        where = self._where(scope, 0)
+        if self.dice.random() < 0.25:
+            chosen = ", ".join(f"{self._aggregate(scope, kind)} as c{at}" for at, kind in enumerate(kinds))
+            return f"select {chosen} from {source}{where} group by {self.dice.choice(scope).sql}"
+        size, every = self.dice.choice(HOPS)
+        hop = f"t{next(self.names)}"
+        start = f"bucket({time}, {every}) - {hop}.back"
+        bounds = {"start": start, "end": f"{start} + interval {size} minutes"}
+        own, batch = [], []
+        for at, kind in enumerate(kinds):
+            bound = self.dice.choice(tuple(bounds)) if kind == TIME else ""
+            value = self._aggregate(scope, kind)
+            own.append(f"{f'window.{bound}' if bound else value} as c{at}")
+            batch.append(f"{bounds.get(bound, value)} as c{at}")
+        by = self.dice.choice(("", f", {self.dice.choice(scope).sql}"))
+        window = f"window({time}, '{size} minutes', '{every} minutes')"
+        hops = f"join hops {hop} on {hop}.size = {size} and {hop}.every = {every}"
+        return (
+            f"«select {', '.join(own)} from {source}{where} group by {window}{by}"
+            f"¦select {', '.join(batch)} from {source} {hops}{where} group by {start}{by}»"
+        )
+
     def _sets(self, deep: int, kinds: tuple[str, ...]) -> str:
-        word = self.dice.choice(("union all", "union", "intersect", "except", "intersect all", "except all"))
+        word = self.dice.choice(SETS)
         one, other = (self._plain_or_grouped(deep - 1, kinds) for _ in range(2))
         return f"{one} {word} {other}"
 
@@ -125,15 +169,15 @@ class Queries:
         outer = ", ".join(f"c{at}" for at in range(len(kinds)))
         word = self.dice.choice(("row_number", "row_number", "rank", "dense_rank"))
         order = [f"c{at}" for at in range(len(kinds))] if word == "row_number" else ["c0"]
-        order = [f"{name}{self.dice.choice(('', ' desc'))}" for name in order]
-        by = self.dice.choice([column for column in scope if column.kind == INT] or scope).sql
+        order = [f"{name}{self.dice.choice(ORDERS)}" for name in order]
+        by = self.dice.choice(scope).sql
         inner = f"select {chosen}, {by} as p from {source}{self._where(scope, deep)}"
         ranked = f"select *, {word}() over (partition by p order by {', '.join(order)}) as place from ({inner}) as i"
         limit = self.dice.choice((1, 2, 3))
         return f"select {outer} from ({ranked}) as r where place <= {limit}"
 
     def _limited(self, deep: int, kinds: tuple[str, ...]) -> str:
-        order = ", ".join(f"c{at}{self.dice.choice(('', ' desc'))}" for at in range(len(kinds)))
+        order = ", ".join(f"c{at}{self.dice.choice(ORDERS)}" for at in range(len(kinds)))
         return f"select * from ({self._plain_or_grouped(deep, kinds)}) as l order by {order} limit {self._number() + 1}"
 
     def _common(self, deep: int, kinds: tuple[str, ...]) -> str:
@@ -143,6 +187,11 @@ class Queries:
         left, right = (
             [Column(f"{alias}.c{at}", kind) for at, kind in enumerate(has)] for alias in (f"{name}l", f"{name}r")
         )
+        if self.dice.random() < 0.3:
+            one, other = (self._selected(side, kinds, 0) for side in (left, right))
+            word = self.dice.choice(SETS)
+            second = f"select {other} from {name} {name}r{self._where(right, 0)}"
+            return f"with {name} as ({inner}) select {one} from {name} {name}l {word} {second}"
         how = self.dice.choice(("join", "left join", "full join"))
         on = f"{left[0].sql} = {right[0].sql}"
         chosen = self._selected(left + right, kinds, 0)
@@ -166,7 +215,7 @@ class Queries:
             names = [Column(f"{name}.n", INT), Column(f"{name}.s", TEXT)]
             return f"(select * from values {rows} as t(n, s)) as {name}", names
         table = self.dice.choice("aabbcde")
-        return f"{table} {name}", [Column(f"{name}.{each.name}", _kind(each.type)) for each in parse(SCHEMAS[table][0])]
+        return f"{table} {name}", _scope(table, name)
 
     def _joined(self, text: str, scope: list[Column], deep: int) -> tuple[str, list[Column]]:
         other, more = self._relation(deep)
@@ -243,7 +292,12 @@ class Queries:
         )
         if word.startswith("count(") and self.dice.random() < 0.3:
             value = self._value(scope, self.dice.choice(KINDS), 0)
-        return f"cast({word.format(value)}{only} as bigint)"
+        found = f"cast({word.format(value)}{only} as bigint)"
+        if not only and self.dice.random() < 0.15:
+            found = self.dice.choice(
+                (f"coalesce({found}, 0)", f"{found} - count(*)", f"count_if({self._test(scope, 0)})")
+            )
+        return found
 
     def _scalar(self, scope: list[Column], kind: str) -> str:
         """Return an aggregate over rows that an equality finds."""
@@ -251,8 +305,12 @@ class Queries:
         pairs = [(one, two) for one in scope for two in more if _compared(one.kind, two.kind)]
         if not pairs:
             return self._column(scope, kind)
+        draw = self.dice.random()
+        if draw < 0.2:
+            return f"(select {self._aggregate(more, kind)} from {inner}{self._where(more, 0)})"
         one, two = self.dice.choice(pairs)
-        return f"(select {self._aggregate(more, kind)} from {inner} where {one.sql} = {two.sql})"
+        also = f" and {self._test([*scope, *more], 0)}" if draw < 0.5 else ""
+        return f"(select {self._aggregate(more, kind)} from {inner} where {one.sql} = {two.sql}{also})"
 
     def _test(self, scope: list[Column], deep: int) -> str:
         draw = self.dice.random()
@@ -284,10 +342,28 @@ class Queries:
         one, two = self.dice.choice(pairs)
         no = self.dice.choice(("", "", "not "))
         if self.dice.random() < 0.5:
-            more_tests = f" and {self._test(more, 0)}" if self.dice.random() < 0.5 else ""
+            seen = self.dice.choice((more, [*scope, *more]))
+            more_tests = f" and {self._test(seen, 0)}" if self.dice.random() < 0.5 else ""
             return f"{no}exists (select 1 from {inner} where {one.sql} = {two.sql}{more_tests})"
         where = f" where {self._test(more, 0)}" if self.dice.random() < 0.5 else ""
+        if self.dice.random() < 0.2:
+            first, second = self.dice.choice(pairs)
+            return f"({one.sql}, {first.sql}) in (select {two.sql}, {second.sql} from {inner}{where})"
         return f"{one.sql} {no}in (select {two.sql} from {inner}{where})"
+
+
+def _scope(table: str, name: str) -> list[Column]:
+    return [Column(f"{name}.{each.name}", _kind(each.type)) for each in parse(SCHEMAS[table][0])]
+
+
+def as_kept(text: str) -> str:
+    """Return a query as an app keeps it."""
+    return re.sub(r"«([^¦]*)¦[^»]*»", r"\1", text)
+
+
+def as_batch(text: str) -> str:
+    """Return a query as DuckDB answers it: windows are buckets of times, several where they overlap."""
+    return sqlglot.transpile(re.sub(r"«[^¦]*¦([^»]*)»", r"\1", text), read="spark", write="duckdb")[0]
 
 
 def _compared(one: str, other: str) -> bool:
@@ -345,7 +421,7 @@ class Rows:
         }
 
     def _drawn(self, column: str, key: tuple[str, ...]) -> object:
-        if column not in key and self.dice.random() < 0.2:
+        if column not in (*key, "at") and self.dice.random() < 0.2:
             return None
         return self.dice.choice(DOMAINS.get(column, (0, 1, 2, 3, 5)))
 
@@ -392,12 +468,14 @@ def _declared(app: hr.App, texts: list[str], played: Played) -> dict[str, str]:
     for name, (ddl, key) in SCHEMAS.items():
         if key:
             app.table(name, ddl, key=key)
-    stream, key = SCHEMAS["d"]
-    d = app.stream("d", stream).as_table()
+    for name in ("p", "q"):
+        app.stream(name, SCHEMAS[name][0], event_time="at", out_of_order="1 day")
+    d = app.stream("d", SCHEMAS["d"][0]).as_table()
     kept = {}
     for number, text in enumerate(texts):
         try:
-            app.sql(text, name=f"q{number}", d=d).to_view(f"v{number}")
+            grace = {"grace": "1 day"} if "«" in text or "interval" in text else {}
+            app.sql(as_kept(text), name=f"q{number}", d=d, **grace).to_view(f"v{number}")
             kept[f"v{number}"] = text
         except UnsupportedQuery as error:
             played.refused[str(error).split("\n", maxsplit=1)[0][:200]] += 1
@@ -410,7 +488,12 @@ def _declared(app: hr.App, texts: list[str], played: Played) -> dict[str, str]:
 def _compare(driver: Driver, kept: dict[str, str], rows: Rows, epochs: int, played: Played) -> None:
     batch = duckdb.connect()
     batch.execute("SET TimeZone = 'UTC'; PRAGMA disable_optimizer")  # it cannot bind one in some thousand queries
-    asked = {view: sqlglot.transpile(text, read="spark", write="duckdb")[0] for view, text in kept.items()}
+    batch.execute(
+        "CREATE MACRO bucket(t, minutes) AS to_timestamp(epoch_us(t) // (minutes * 60000000) * minutes * 60); "
+        "CREATE TABLE hops AS SELECT size, every, to_minutes(unnest(range(0, size, every))) AS back "
+        f"FROM (VALUES {', '.join(map(str, HOPS))}) AS t(size, every)"
+    )
+    asked = {view: as_batch(text) for view, text in kept.items()}
     for epoch in range(epochs):
         if epoch == RESTART:
             driver.restart()
