@@ -84,7 +84,7 @@ SERVERS = {
 
 # a slow machine is no failure; a failure prints what replays it
 settings.register_profile(
-    "house", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=15
+    "house", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=10
 )
 settings.register_profile("prove", settings.get_profile("house"), max_examples=1000)
 settings.load_profile("house")
