@@ -49,6 +49,11 @@ REFUSED = [
     ("select user from clicks order by user limit 3 offset 2", "UNSUPPORTED_QUERY", ["offset 2"]),
     ("select user from clicks order by user limit 1 + 1", "UNSUPPORTED_QUERY", ["whole number"]),
     ("select user from clicks sort by user", "UNSUPPORTED_QUERY", ["sort by"]),
+    (
+        "select id from (select id, row_number() over (order by id) as rn from users limit 2) where rn <= 3",
+        "UNSUPPORTED_QUERY",
+        ["together with distinct, order by or limit", "around the other"],
+    ),
     # windows
     ("select count(*) as n from clicks group by window(at, '1 minute')", "INVALID_QUERY", ["a grace", 'grace="30']),
     ("select count(*) as n from clicks group by window(url, '1 minute')", "UNSUPPORTED_QUERY", ["event time is at"]),

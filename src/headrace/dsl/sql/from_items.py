@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
+from headrace.dsl.sql.context import CommonQuery
 from headrace.dsl.sql.inline_values import values_table
 from headrace.dsl.sql.matching import matched
 from headrace.dsl.sql.output import select_outputs
 from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
-from headrace.dsl.sql.ranking import ranking_of, row_limit
+from headrace.dsl.sql.ranking import Ranked, ranking_of
 from headrace.dsl.sql.relation import Relation, conjuncts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.dsl.sql.compiler import Compiler
-    from headrace.dsl.sql.context import CommonQuery
     from headrace.dsl.stream_table import StreamOrTable
 
 _HOWS = {
@@ -114,7 +114,7 @@ class _FromItems:
             return FromItem(called, Relation.of_step(table, called or None), tree)
         if not isinstance(tree, exp.Subquery):
             raise UnsupportedQuery(sql_text(tree) or "()", "this is not what rows can be read from")
-        handle = self._subquery(tree.this, self.names, alias=called, columns=columns)
+        handle = self._subquery(tree, CommonQuery(tree.this, (), self.names), called, columns)
         return FromItem(called, Relation.of_step(handle, called or None), tree)
 
     def matched(self, item: FromItem) -> FromItem:
@@ -134,22 +134,25 @@ class _FromItems:
         called = called or name
         common = self.names.get(name.lower())
         if common is None:
-            handle = self.compiler.context.source(name)
+            handle = renamed(self.compiler.context.source(name), columns, tree)
         else:
-            handle = self._subquery(common.query, common.names, alias=called, columns=common.columns)
+            handle = self._subquery(tree, common, called, columns)
         version = tree.args.get("version")
         at = None if version is None else version.expression
-        return FromItem(called, Relation.of_step(renamed(handle, columns, tree), called), tree, at=at)
+        return FromItem(called, Relation.of_step(handle, called), tree, at=at)
 
-    def _subquery(
-        self, query: exp.Query, names: Mapping[str, CommonQuery], *, alias: str, columns: Sequence[str]
-    ) -> StreamOrTable:
+    def _subquery(self, tree: exp.Expression, common: CommonQuery, alias: str, columns: Sequence[str]) -> StreamOrTable:
         """Return a query's rows; of one that ranks only the first ones that the outer query asks for."""
+        query, names = common.query, common.names
+        columns = columns or common.columns
         ranking = ranking_of(query)
-        limit = None if ranking is None else row_limit(ranking, self.select, alias, self.tests)
+        name = None if ranking is None else ranking.name_in(columns)
+        limit = None if name is None else Ranked(name, alias, self.select, tree).limit(self.tests)
         if ranking is None or limit is None:
             return renamed(self.compiler.rows(query, names, strict=not columns), columns, query)
         self.tests = limit.other_tests
+        if columns:
+            limit = replace(limit, rank_is_read=True)  # the list names it
         return renamed(self.compiler.first_rows(query, names, ranking, limit), columns, query)
 
 

@@ -115,7 +115,7 @@ def _is_grouped(context: Context, select: exp.Select) -> bool:
 def _select_items(items: Sequence[exp.Expression], scope: Scope, *, strict: bool) -> list[SelectItem]:
     columns: list[SelectItem] = []
     for item in items:
-        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+        if item.is_star:
             columns += [(visible.name, column(visible.column)) for visible in _star(item, scope)]
             continue
         tree = item.this if isinstance(item, exp.Alias) else item
@@ -124,6 +124,11 @@ def _select_items(items: Sequence[exp.Expression], scope: Scope, *, strict: bool
             raise UnsupportedQuery(sql_text(item), "the columns of a subquery cannot read the outer query")
         columns.append((_name(item, len(columns), strict=strict), resolved))
     return columns
+
+
+def width(item: exp.Expression, scope: Scope) -> int:
+    """Return how many columns a select item is."""
+    return len(_star(item, scope)) if item.is_star else 1
 
 
 def _name(item: exp.Expression, place: int, *, strict: bool) -> str:

@@ -8,11 +8,11 @@ from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
 from headrace.dsl.sql.context import common_queries
-from headrace.dsl.sql.grouping import Aliases, Selection, selection_of
+from headrace.dsl.sql.grouping import Aliases, Selection, selection_of, width
 from headrace.dsl.sql.joining import body_of
 from headrace.dsl.sql.output import First, Output, column, distinct, first_rows, select_outputs
 from headrace.dsl.sql.over import has_window, with_windows
-from headrace.dsl.sql.parsing import sql_text, without_parentheses
+from headrace.dsl.sql.parsing import present_parts, sql_text, without_parentheses
 from headrace.dsl.sql.relation import Relation, Scope, reads_outer
 from headrace.dsl.sql.set_operations import combined
 
@@ -91,12 +91,14 @@ class QueryCompiler:
     ) -> StreamOrTable:
         tree = without_parentheses(query)
         assert isinstance(tree, exp.Select)  # noqa: S101 -- ranking_of looked
-        if tree.args.get("distinct") is not None or tree.args.get("order") is not None:
-            raise UnsupportedQuery(sql_text(tree), "row numbers together with distinct or order by are not supported")
+        if present_parts(tree) & {"distinct", "order", "limit"}:
+            reason = "row numbers together with distinct, order by or limit are not supported"
+            raise UnsupportedQuery(sql_text(tree), reason, hint="Write the one around the other.")
         at = next(i for i, item in enumerate(tree.expressions) if item.find(exp.Window))
         plain = tree.copy()
         window = plain.expressions.pop(at).this
         by, within = window.args["order"].expressions, window.args.get("partition_by") or []
+        plain.set("order", exp.Order(expressions=[*within, *by]))  # joins keep what it reads
         extra = [*within, *(term.this for term in by)]
         selection = self._selection(plain, common_queries(tree, names), extra, strict=True)
         rows = first_rows(
@@ -107,10 +109,10 @@ class QueryCompiler:
             first=First(limit.n, ranking.name if limit.rank_is_read else None, ranking.ties),
             within=[selection.over(key, aliases=False) for key in within],
         )
-        if not limit.rank_is_read or any(item.is_star for item in plain.expressions):
+        if not limit.rank_is_read:
             return rows
         order = rows.columns[:-1]
-        order.insert(at, ranking.name)
+        order.insert(sum(width(item, selection.scope) for item in plain.expressions[:at]), ranking.name)
         return select_outputs(rows, [(name, column(name)) for name in order])
 
     # ---- unions, order and limit ----

@@ -8,19 +8,39 @@ from typing import TYPE_CHECKING, get_args
 from sqlglot import exp
 
 from headrace.dsl.sql.parsing import present_parts
+from headrace.dsl.sql.relation import conjuncts
 from headrace.plan.nodes import Ties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_ONE_SIDED = ("SEMI", "ANTI")
+
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The column of a query that numbers its rows; `ties` are the numbers of rows that the order leaves equal."""
+    """The column of a query that numbers its rows; `ties` are the numbers of rows that the order leaves equal.
+
+    `before` and `after` are the other columns, as far as they are known: `*` may be any number.
+    """
 
     name: str
     window: exp.Window
     ties: Ties
+    before: Sequence[exp.Expression] = ()
+    after: Sequence[exp.Expression] = ()
+
+    def name_in(self, columns: Sequence[str]) -> str | None:
+        """Return what `t(a, b)` calls the column; None where stars on both sides leave that open."""
+        if not columns:
+            return self.name
+        if not any(item.is_star for item in self.before):
+            at = len(self.before)
+        elif not any(item.is_star for item in self.after):
+            at = len(columns) - 1 - len(self.after)
+        else:
+            return None
+        return columns[at] if 0 <= at < len(columns) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +65,76 @@ def ranking_of(query: exp.Query) -> Ranking | None:
         return None
     ties: Ties | None = next((each for each in get_args(Ties) if each == window.this.name.lower()), None)
     plain = not present_parts(window) - {"this", "partition_by", "order", "over"}
-    if ties is None or not plain or window.args.get("order") is None:
+    if item is None or ties is None or not plain or window.args.get("order") is None:
         return None
-    return Ranking(str(found[0].alias), window, ties)
+    at = query.expressions.index(item)
+    return Ranking(str(item.alias), window, ties, query.expressions[:at], query.expressions[at + 1 :])
 
 
-def row_limit(ranking: Ranking, select: exp.Select, alias: str, tests: Sequence[exp.Expression]) -> RowLimit | None:
-    """Return how many rows a query asks for of a relation that numbers its rows, if it has a test that limits them."""
-    limits = {id(test): most for test in tests if (most := _limit(test, ranking.name, alias)) is not None}
-    if not limits:
-        return None
-    n = min(limits.values())
-    implied = {at for test in tests if (at := id(test)) in limits and _is_implied(test, limits[at])}
-    rest = [test for test in tests if id(test) not in implied]
-    joins = [join.args["on"] for join in select.args.get("joins") or () if join.args.get("on") is not None]
-    others = [part for name in ("group", "having", "order") if (part := select.args.get(name)) is not None]
-    readers = [*select.expressions, *rest, *joins, *others]
-    return RowLimit(n, any(_reads(tree, ranking.name) for tree in readers), rest)
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A relation that numbers its rows, in the `from` of a select: the name of the number there, and its joins."""
+
+    name: str
+    alias: str
+    select: exp.Select
+    tree: exp.Expression
+
+    def limit(self, tests: Sequence[exp.Expression]) -> RowLimit | None:
+        """Return how many rows the select asks for, if one of its `tests` of `where`, or of `on`, limits them."""
+        in_where = {} if self._is_one_sided() else self._limits(tests)
+        limits = [*in_where.values(), *self._limits(self._on_tests()).values()]
+        if not limits:
+            return None
+        n = min(limits)
+        implied = {at for test in tests if (at := id(test)) in in_where and _is_implied(test, in_where[at], n)}
+        rest = list(tests) if self._is_padded() else [test for test in tests if id(test) not in implied]
+        others = [part for name in ("group", "having", "order") if (part := self.select.args.get(name)) is not None]
+        readers = [*self.select.expressions, *rest, *self._joins(), *others]
+        return RowLimit(n, any(_reads(tree, self.name) for tree in readers), rest)
+
+    def _limits(self, tests: Sequence[exp.Expression]) -> dict[int, int]:
+        return {id(test): most for test in tests if (most := _limit(test, self.name, self.alias)) is not None}
+
+    def _joins(self) -> list[exp.Join]:
+        return list(self.select.args.get("joins") or ())
+
+    def _own(self) -> int:
+        """Return the place of the join that joins it with the relations before it; -1 where there are none."""
+        return next((at for at, join in enumerate(self._joins()) if join.this is self.tree), -1)
+
+    def _is_one_sided(self) -> bool:
+        own = self._own()
+        return own >= 0 and self._joins()[own].kind in _ONE_SIDED
+
+    def _is_padded(self) -> bool:
+        """Return whether an outer join may put nulls in place of its rows: no test is met by all rows then."""
+        joins, own = self._joins(), self._own()
+        return (own >= 0 and joins[own].side in ("LEFT", "FULL")) or any(
+            join.side in ("RIGHT", "FULL") for join in joins[own + 1 :]
+        )
+
+    def _on_tests(self) -> list[exp.Expression]:
+        """Return the tests of `on` that rows of it must pass to be seen by the query."""
+        own = self._own()
+        return [
+            test
+            for at, join in enumerate(self._joins())
+            if (at == own and join.side in ("", "LEFT")) or (at > own and not join.side and join.kind not in _ONE_SIDED)
+            for test in conjuncts(join.args.get("on"))
+        ]
 
 
-def _is_implied(test: exp.Expression, most: int) -> bool:
-    """Return whether all of the first `most` rows pass a test that the last of them passes."""
-    return most == 1 if isinstance(test, exp.EQ) else not isinstance(test, exp.Between)
+def _is_implied(test: exp.Expression, most: int, n: int) -> bool:
+    """Return whether all of the first `n` rows pass a test that none after the first `most` passes."""
+    return most == n == 1 if isinstance(test, exp.EQ) else not isinstance(test, exp.Between)
 
 
 def _reads(tree: exp.Expression, name: str) -> bool:
+    if isinstance(tree, exp.Join):
+        using = [each.name.lower() for each in tree.args.get("using") or ()]
+        on = tree.args.get("on")
+        return bool(tree.method) or name.lower() in using or (on is not None and _reads(on, name))
     star = isinstance(tree, exp.Star) or (isinstance(tree, exp.Column) and isinstance(tree.this, exp.Star))
     return star or any(name.lower() in (part.name.lower() for part in c.parts) for c in tree.find_all(exp.Column))
 
