@@ -4,6 +4,16 @@ import pytest
 from random_queries import play
 
 FIRST = "select id, k, row_number() over (partition by k order by id) as rn from b"
+WINDOWS_IN_ORDER = (
+    "«select window.start as c0, count(*) as c1 from p group by window(at, '10 minutes') order by window.start limit 2"
+    "¦select bucket(at, 10) as c0, count(*) as c1 from p group by c0 order by c0 limit 2»"
+)
+WINDOWS_IN_NUMBERS = (
+    "«select s, k from (select window.start as s, k, rank() over (partition by window.start order by count(*) desc) "
+    "as rn from p group by window(at, '10 minutes'), k) where rn = 1"
+    "¦select s, k from (select *, rank() over (partition by s order by n desc) as rn from "
+    "(select bucket(at, 10) as s, k, count(*) as n from p group by bucket(at, 10), k) as g) as r where rn = 1»"
+)
 ANSWERS = {
     "first rows that an outer join pads with nulls": (
         f"select a.id as c0, r.rn as c1 from a left join ({FIRST}) r on a.k = r.k where r.rn <= 1",
@@ -27,6 +37,25 @@ ANSWERS = {
     "the place of a number among the columns": (
         "select * from (select row_number() over (partition by k order by id) as rn, * from b) where rn <= 1",
         "select * from (select a.*, rank() over (order by v) as rn, b.w from a join b on a.id = b.id) where rn <= 2",
+    ),
+    "aliases and subqueries inside of operators": (
+        "select id as c0, v - k as c1 from a where v - k is not null order by -c1, id limit 2",
+        "select k - v as c0, count(*) as c1 from a group by k - v having 3 - c0 > 2",
+        "select id as c0, 10 - (select count(*) + 1 from b where b.k = a.k) as c1 from a",
+        "select id as c0, (select count(*) > 1 or max(w) = 3 from b where b.k = a.k) and k > 1 as c1 from a",
+        "select id as c0 from a where 10 - (select count(*) - 1 from b where b.k = a.k) > 9",
+    ),
+    "keys in parentheses": (
+        "select k + 1 as c0, count(*) as c1 from a group by (k + 1)",
+        "select (k + 1) * 2 as c0, count(*) as c1 from a group by (k + 1), (s) having max(k + 1) > 1",
+    ),
+    "aggregates that have the name of a column": (
+        "select k, max(v) as v from a group by k having max(a.v) > 1 and v < 5 and k in (select k from b)",
+        "select s, max(v) as v from a group by rollup(s, k) having grouping(k) = 0 order by v desc, s, k limit 3",
+    ),
+    "windows in orders": (WINDOWS_IN_ORDER, WINDOWS_IN_NUMBERS),
+    "tests beside the times of two streams": (
+        "select p.v from p join q on p.k = q.k and -p.v < q.w and q.at between p.at and p.at + interval 4 minutes",
     ),
     "an order that no column of the query shows": (
         "select x from (select a.id as x, rank() over (order by b.w) as rn from a join b on a.id = b.id) where rn < 3",

@@ -54,6 +54,11 @@ REFUSED = [
         "UNSUPPORTED_QUERY",
         ["together with distinct, order by or limit", "around the other"],
     ),
+    # groups
+    ("select id from users having id > 1", "INVALID_QUERY", ["neither keys nor aggregates", "said in where"]),
+    ("select count(*) as n from users group by 1", "INVALID_QUERY", ['"count(*)" is an aggregate of groups']),
+    ("select id, max(city) as name, name as n from users group by id", "UNGROUPED_COLUMN", ['"name" is read outside']),
+    ("select id, max(name) as name from users group by id having users.name > 'a'", "UNGROUPED_COLUMN", ['"name"']),
     # windows
     ("select count(*) as n from clicks group by window(at, '1 minute')", "INVALID_QUERY", ["a grace", 'grace="30']),
     ("select count(*) as n from clicks group by window(url, '1 minute')", "UNSUPPORTED_QUERY", ["event time is at"]),

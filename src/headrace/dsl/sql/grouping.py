@@ -13,9 +13,11 @@ from headrace.dsl.sql.grouping_sets import GroupingSets, grouping_sets_of, is_in
 from headrace.dsl.sql.output import Output, column, free_name
 from headrace.dsl.sql.parsing import check_parts, sql_text
 from headrace.dsl.sql.relation import (
+    RESOLVED,
     Relation,
     Scope,
     VisibleColumn,
+    as_part,
     as_resolved,
     column_name,
     columns_in,
@@ -58,6 +60,8 @@ class Selection:
         at = _position(tree, len(self.outputs)) if aliases else None
         if at is not None:
             return self.outputs[at][1]
+        if self.groups is not None and self.groups.window is not None:
+            tree = rewritten(tree, bound_of)
         resolved = self.scope.resolved(self.aliases.before_columns(tree) if aliases else tree)
         return resolved if self.groups is None else self.groups.read(resolved)
 
@@ -94,7 +98,8 @@ def selection_of(
     aliases = Aliases(context, items, scope)
     groups = Groups(context, scope, items, *_keys(select, scope, aliases))
     for tree in extra:
-        groups.over(scope.resolved(aliases.before_columns(tree)))
+        bounded = tree if groups.window is None else rewritten(tree, bound_of)
+        groups.over(scope.resolved(aliases.before_columns(bounded)))
     handle, outputs = groups.outputs(compiler, [aliases.before_columns(test) for test in tests], names)
     return Selection(handle, outputs, scope, aliases, groups)
 
@@ -105,8 +110,9 @@ def _having(select: exp.Select) -> exp.Expression | None:
 
 
 def _is_grouped(context: Context, select: exp.Select) -> bool:
-    trees = [*select.expressions, *conjuncts(_having(select))]
-    return select.args.get("group") is not None or any(has_aggregate(tree, context) for tree in trees)
+    if select.args.get("group") is not None or select.args.get("having") is not None:
+        return True
+    return any(has_aggregate(tree, context) for tree in select.expressions)
 
 
 # ---- select items ----
@@ -178,7 +184,7 @@ class Aliases:
         def change(part: exp.Expression) -> exp.Expression | None:
             if isinstance(part, exp.Query):
                 return part
-            return self.after_columns(part) if is_aggregate(part, self.context) else self._found(part)
+            return self.after_columns(part) if is_aggregate(part, self.context) else self._found(part, tree)
 
         return rewritten(tree, change)
 
@@ -189,15 +195,18 @@ class Aliases:
             if isinstance(part, exp.Query):
                 return part
             is_column = isinstance(part, exp.Column) and self.scope.knows([part.name])
-            return None if is_column else self._found(part)
+            return None if is_column else self._found(part, tree)
 
         return rewritten(tree, change)
 
-    def _found(self, part: exp.Expression) -> exp.Expression | None:
+    def _found(self, part: exp.Expression, whole: exp.Expression) -> exp.Expression | None:
+        """Return what an alias means in an expression, if a part of it is one."""
         if not isinstance(part, exp.Column) or len(part.parts) > 1:
             return None
         found = next((item for name, item in self.items if name.lower() == part.name.lower()), None)
-        return None if found is None else as_resolved(found)
+        if found is None:
+            return None
+        return as_resolved(found if part is whole else as_part(found))
 
 
 def _keys(select: exp.Select, scope: Scope, aliases: Aliases) -> tuple[Sequence[exp.Expression], GroupingSets | None]:
@@ -211,7 +220,8 @@ def _keys(select: exp.Select, scope: Scope, aliases: Aliases) -> tuple[Sequence[
 
     def key(tree: exp.Expression) -> exp.Expression:
         at = _position(tree, len(aliases.items))
-        return aliases.items[at][1] if at is not None else scope.resolved(aliases.after_columns(tree))
+        found = aliases.items[at][1] if at is not None else scope.resolved(aliases.after_columns(tree))
+        return found.unnest() if isinstance(found, exp.Paren) else found
 
     sets = grouping_sets_of(group, key)
     return (list(dict.fromkeys(map(key, group.expressions))) if sets is None else sets.keys), sets
@@ -281,6 +291,7 @@ class Groups:
         self.of_keys = list(self.replacements)
         self.columns = [*self.plain, *self.computed, *bounds]
         self.number = free_name("_grouping", [*scope.relation.handle.columns, *self.columns])
+        self.own = {*self.plain, *bounds, self.number}
         if self.sets is not None:
             self.columns.append(self.number)
         self.aggregates: dict[str, exp.Expression] = {}
@@ -293,21 +304,23 @@ class Groups:
             raise UnsupportedQuery(sql_text(tree), "a subquery in group by is not supported")
         if reads_outer(tree):
             raise UnsupportedQuery(sql_text(tree), "group by cannot read the outer query")
+        if has_aggregate(tree, self.context):
+            raise InvalidQuery(f'"{sql_text(tree)}" is an aggregate of groups, so rows cannot be grouped by it')
         name = column_name(tree)
         if name is not None and self.sets is None:
             self.plain.append(name)
             return
-        name = name or next((alias for alias, item in self.items if item == tree), "_group")
+        name = name or next((alias for alias, item in self.items if item.unnest() == tree), "_group")
         taken = [*self.scope.relation.handle.columns, *self.computed]
         if name.lower() in map(str.lower, taken):
             name = free_name(name if self.sets is not None else "_group", taken)
         self.computed[name] = tree
-        self.replacements.append((tree, column(name)))
+        self.replacements.append((tree, as_resolved(column(name))))
 
     def _aggregate(self, name: str, tree: exp.Expression) -> None:
         own_name = free_name(name, [*self.columns, *self.aggregates])
         self.aggregates[own_name] = self._with_keys(tree)
-        self.replacements.append((tree, column(own_name)))
+        self.replacements.append((tree, as_resolved(column(own_name))))
 
     def _with_keys(self, tree: exp.Expression) -> exp.Expression:
         """Return an expression with the keys replaced, but not in its aggregates: they read the rows."""
@@ -330,8 +343,8 @@ class Groups:
                 return found
             name = free_name("_having", [*self.columns, *self.aggregates, *self.hidden])
             self.hidden[name] = part
-            self.replacements.append((part, column(name)))
-            return column(name)
+            self.replacements.append((part, as_resolved(column(name))))
+            return self.replacements[-1][1]
 
         return rewritten(tree, change)
 
@@ -370,7 +383,10 @@ class Groups:
             grouped = grouped.window(self.window, emit=self.context.emit)
         every = {**self.aggregates, **self.hidden}
         if not every and not self.columns:
-            raise InvalidQuery("the query has neither keys nor aggregates")
+            raise InvalidQuery(
+                "the query has neither keys nor aggregates",
+                hint="having tests groups; a test of rows is said in where.",
+            )
         return self.context.uniquely_named(grouped.agg(**{name: sql_text(tree) for name, tree in every.items()}))
 
     def _relation(self, table: StreamOrTable) -> Relation:
@@ -380,17 +396,17 @@ class Groups:
         return Relation(table, (*keys, *(VisibleColumn(name, (), name) for name in others)))
 
     def _checked(self, tree: exp.Expression, names: Sequence[str]) -> exp.Expression:
-        """Return an expression over the groups, if it reads their columns only.
+        """Return an expression over the groups, if it reads their columns only: its own keys, and what replaced others.
 
         Raises:
             UngroupedColumn: it reads a column of the rows.
 
         """
         for each in columns_in(tree):
-            if each.name not in names:
+            if each.name not in names or not (each.args.get(RESOLVED) or each.name in self.own):
                 raise UngroupedColumn(
                     f'the query groups its rows, and "{each.name}" is read outside an aggregate and is no key',
                     detail=f"The keys are: {', '.join(self.columns) or 'none'}. A group has many {each.name}.",
                     hint=f"Say which one: max({each.name}), min({each.name}); or add it to group by.",
                 )
-        return tree
+        return rewritten(tree, lambda part: column(part.name) if isinstance(part, exp.Column) else None)

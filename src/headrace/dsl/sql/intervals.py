@@ -97,7 +97,7 @@ def _linear(tree: exp.Expression, which: Callable[[exp.Expression], int | None])
         if left is None or right is None:
             return None
         return left + right if isinstance(tree, exp.Add) else left - right
-    if isinstance(tree, exp.Interval | exp.Neg):
+    if isinstance(tree, exp.Interval) or (isinstance(tree, exp.Neg) and tree.find(exp.Interval)):
         return _Linear(0, 0, length(tree))
     side = which(tree)
     return None if side is None else _Linear(int(side == 0), int(side == 1), 0)

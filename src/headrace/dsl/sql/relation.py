@@ -156,6 +156,12 @@ def _rewritten(part: object, change: Callable[[exp.Expression], exp.Expression |
     return part
 
 
+def as_part(tree: exp.Expression) -> exp.Expression:
+    """Return an expression to be put into another one: in parentheses, where it is an operator with its operands."""
+    operators, closed = exp.Binary | exp.Unary | exp.Predicate, exp.Paren | exp.Dot
+    return exp.Paren(this=tree) if isinstance(tree, operators) and not isinstance(tree, closed) else tree
+
+
 def as_resolved(tree: exp.Expression) -> exp.Expression:
     """Return a resolved expression marked as such, its subqueries left as they are."""
 

@@ -19,6 +19,7 @@ from headrace.dsl.sql.relation import (
     OUTER,
     Relation,
     Scope,
+    as_part,
     as_resolved,
     column_name,
     columns_in,
@@ -83,7 +84,7 @@ class SubqueryValues(SubqueryJoin):
             if part is over_values:
                 over_values = value
             else:
-                part.replace(value)
+                part.replace(as_part(value))
         return self.relation, over_values
 
     # ---- in and exists ----
