@@ -4,6 +4,7 @@ import pytest
 from random_queries import play
 
 FIRST = "select id, k, row_number() over (partition by k order by id) as rn from b"
+UPPER = "select id as Id, cast(k as bigint) as K, s as Name, cast(v as int) as W from a"
 WINDOWS_IN_ORDER = (
     "«select window.start as c0, count(*) as c1 from p group by window(at, '10 minutes') order by window.start limit 2"
     "¦select bucket(at, 10) as c0, count(*) as c1 from p group by c0 order by c0 limit 2»"
@@ -52,6 +53,20 @@ ANSWERS = {
     "aggregates that have the name of a column": (
         "select k, max(v) as v from a group by k having max(a.v) > 1 and v < 5 and k in (select k from b)",
         "select s, max(v) as v from a group by rollup(s, k) having grouping(k) = 0 order by v desc, s, k limit 3",
+    ),
+    "distinct rows in an order": (
+        "select distinct a.k from a order by a.k desc limit 2",
+        "select distinct k + 1 as c0 from a order by k + 1 limit 2",
+        "select distinct a.s as c0, b.w as c1 from a join b on a.k = b.k order by b.w, a.s limit 3",
+        "select distinct k as c0, count(*) as c1 from a group by k order by count(*) desc, k limit 2",
+    ),
+    "names that differ in case alone": (
+        f"with l as ({UPPER}) select l.id as c0, Name, b.s as c2 from l join b on l.id = b.id",
+        f"with l as ({UPPER}) select K as c0, x.w as c1, l.Id as c2 from b x full join l using (k)",
+        f"with l as ({UPPER}) select l.W as c0, b.w as c1 from b left join l on l.K = b.k and l.w <> b.w",
+        f"with l as ({UPPER}) select id from l where K in (select k from b) or exists (select w from b where w = k)",
+        f"with l as ({UPPER}) select ID as c0 from l where exists (select 1 from b where b.k = l.K and b.w <> l.W)",
+        f"with l as ({UPPER}) select ID as c0, (select max(w) from b where b.k = l.k) as c1 from l",
     ),
     "windows in orders": (WINDOWS_IN_ORDER, WINDOWS_IN_NUMBERS),
     "tests beside the times of two streams": (

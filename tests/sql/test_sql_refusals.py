@@ -54,6 +54,7 @@ REFUSED = [
         "UNSUPPORTED_QUERY",
         ["together with distinct, order by or limit", "around the other"],
     ),
+    ("select distinct city from users order by id limit 2", "INVALID_QUERY", ['reads "id", which select distinct']),
     # groups
     ("select id from users having id > 1", "INVALID_QUERY", ["neither keys nor aggregates", "said in where"]),
     ("select count(*) as n from users group by 1", "INVALID_QUERY", ['"count(*)" is an aggregate of groups']),

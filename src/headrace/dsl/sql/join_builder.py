@@ -37,6 +37,7 @@ class JoinBuilder:
     def build(self) -> StreamOrTable:
         """Return the joined step; the state knows the names of its columns from now on."""
         state = self.state
+        self._rename_alike()
         for left, right in state.columns.using_pairs(self.number):
             self._share(state.names[left], right)
         for test in state.join_tests(self.number):
@@ -57,6 +58,13 @@ class JoinBuilder:
         for left, right in state.columns.using_pairs(self.number):
             state.names[left] = state.names.get(right, state.names[left])
         return step
+
+    def _rename_alike(self) -> None:
+        """Rename the right columns whose names differ from left ones in case alone: a step has no such two."""
+        left = {name.lower() for name in self.left.columns}
+        for each, name in list(self.right_names.items()):
+            if name.lower() in left and name not in self.left.columns:
+                self._rename(each, free_name(f"{name}_{self.item.alias or 'right'}", self.left.columns))
 
     # ---- equal columns ----
 

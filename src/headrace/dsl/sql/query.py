@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace.base.errors import UnsupportedQuery
+from headrace.base.errors import InvalidQuery, UnsupportedQuery
 from headrace.dsl.sql.context import common_queries
 from headrace.dsl.sql.grouping import Aliases, Selection, selection_of, width
 from headrace.dsl.sql.joining import body_of
 from headrace.dsl.sql.output import First, Output, column, distinct, first_rows, select_outputs
 from headrace.dsl.sql.over import has_window, with_windows
 from headrace.dsl.sql.parsing import present_parts, sql_text, without_parentheses
-from headrace.dsl.sql.relation import Relation, Scope, reads_outer
+from headrace.dsl.sql.relation import (
+    RESOLVED,
+    Relation,
+    Scope,
+    as_resolved,
+    columns_in,
+    reads_outer,
+    rewritten,
+)
 from headrace.dsl.sql.set_operations import combined
 
 if TYPE_CHECKING:
@@ -75,7 +83,7 @@ class QueryCompiler:
         if tree.args["distinct"].args.get("on"):
             raise UnsupportedQuery(sql_text(tree), "distinct on is not Spark's")
         rows = distinct(select_outputs(selection.handle, selection.outputs), self.context)
-        return self._limited(tree, self._all(rows))
+        return self._limited(_ordered_by_outputs(tree, selection), self._all(rows))
 
     def _selection(
         self, tree: exp.Select, names: Mapping[str, CommonQuery], extra: Sequence[exp.Expression], *, strict: bool
@@ -149,6 +157,25 @@ class QueryCompiler:
             raise UnsupportedQuery(sql_text(limit), "the limit must be a whole number")
         by = [_over(term, selection) for term in order.expressions]
         return first_rows(selection.handle, selection.outputs, by, self.context, first=First(int(count.this)))
+
+
+def _ordered_by_outputs(tree: exp.Select, selection: Selection) -> exp.Select:
+    """Return a query with its order over the columns that it returns, as `distinct` leaves no others."""
+
+    def change(part: exp.Expression) -> exp.Expression | None:
+        return next((as_resolved(column(name)) for name, output in selection.outputs if output == part), None)
+
+    ordered = tree.copy()
+    for term in ordered.args["order"].expressions if ordered.args.get("order") is not None else ():
+        over = rewritten(selection.over(term.this), change)
+        hidden = next((each.name for each in columns_in(over) if not each.args.get(RESOLVED)), None)
+        if hidden is not None:
+            raise InvalidQuery(
+                f'the order reads "{hidden}", which select distinct does not return',
+                hint="Return it too, or order by what is returned.",
+            )
+        term.set("this", over)
+    return ordered
 
 
 def _over(term: exp.Ordered, selection: Selection, *, aliases: bool = True) -> exp.Ordered:

@@ -22,7 +22,7 @@ from headrace.dsl.sql.relation import (
     queries_in,
     rewritten,
 )
-from headrace.dsl.sql.subquery_join import Found, SubqueryJoin, is_one_row, over_both, right_names
+from headrace.dsl.sql.subquery_join import Found, SubqueryJoin, is_one_row, over_both, right_names, without_alike
 from headrace.dsl.sql.subquery_values import SubqueryValues
 from headrace.dsl.sql.times import is_time
 from headrace.dsl.sql.widening import comparable
@@ -204,9 +204,11 @@ def _semi_join(subquery: SubqueryJoin, found: Found, how: str) -> Relation:
     right = select_outputs(found.handle, outputs)
     if isinstance(right, Stream) and not isinstance(left, Stream):
         right = right.as_table()
+    right, unlike = without_alike(right, left)
+    on = {outer: unlike[inner] for outer, inner in on.items()}
     options, after = right_names(left, right, on)
     if tests:
-        inner_names = {inner: after[name] for inner, name in seen.items()}
+        inner_names = {inner: after[unlike[name]] for inner, name in seen.items()}
         options["where"] = sql_text(conjunction([over_both(test, {}, inner_names) for test in tests]))
     on_and_how = {"on": on_argument([*on.items()]), "how": how, **timing.options}
     return subquery.relation.with_step(join_steps(subquery.compiler.context, left, right, {**on_and_how, **options}))

@@ -111,6 +111,19 @@ def right_names(
     return ({} if suffix is None else {"suffix": suffix}), after
 
 
+def without_alike(right: StreamOrTable, left: StreamOrTable) -> tuple[StreamOrTable, dict[str, str]]:
+    """Return a right side none of whose columns differs from a left one in case alone, and their names by the old ones.
+
+    A step has no such two columns.
+    """
+    low, names = {name.lower() for name in left.columns}, {name: name for name in right.columns}
+    for name in right.columns:
+        if name.lower() in low and name not in left.columns:
+            names[name] = free_name(f"{name}_in", [*left.columns, *names.values()])
+    changed = {new: old for old, new in names.items() if new != old}
+    return (right.rename(**changed) if changed else right), names
+
+
 def correlation_of(tests: Sequence[exp.Expression]) -> Correlation:
     """Return how a subquery is correlated, by the tests that read the outer query.
 

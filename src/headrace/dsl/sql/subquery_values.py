@@ -35,6 +35,7 @@ from headrace.dsl.sql.subquery_join import (
     key_columns,
     over_both,
     right_names,
+    without_alike,
 )
 from headrace.dsl.sql.widening import comparable
 from headrace.dsl.stream_table import Stream
@@ -249,8 +250,9 @@ class SubqueryValues(SubqueryJoin):
         if not pairs:
             left, on = left.with_columns(_one="1"), {"_one": "_one"}
             right = right if "_one" in right.columns else right.with_columns(_one="1")
+        right, unlike = without_alike(right, left)
         for outer, match in pairs:
-            looked_for, found = comparable(outer, left, column(match), right)
+            looked_for, found = comparable(outer, left, column(unlike[match]), right)
             plain, own = column_name(looked_for), column_name(found)
             if plain is None or plain in on:
                 left, plain = with_computed(left, looked_for, "_left", right)
@@ -260,7 +262,7 @@ class SubqueryValues(SubqueryJoin):
         options, after = right_names(left, right, on)
         step = join_steps(self.compiler.context, left, right, {"on": on_argument([*on.items()]), "how": how, **options})
         self.relation = self.relation.with_step(step)
-        return after
+        return {old: after[new] for old, new in unlike.items()}
 
 
 def _not_one_row(query: exp.Expression) -> UnsupportedQuery:
