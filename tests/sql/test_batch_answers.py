@@ -68,6 +68,19 @@ ANSWERS = {
         f"with l as ({UPPER}) select ID as c0 from l where exists (select 1 from b where b.k = l.K and b.w <> l.W)",
         f"with l as ({UPPER}) select ID as c0, (select max(w) from b where b.k = l.k) as c1 from l",
     ),
+    "an inner join's on reads the outer query": (
+        "select id from a where exists (select 1 from b join c on b.k = c.k and c.v > a.v where b.k = a.k)",
+        "select id as c0, (select count(*) from b join c on b.k = c.k and b.k = a.k and c.v <> a.v) as c1 from a",
+        "select id from a where id in (select b.id from b join c on b.k = c.k and c.v > a.v)",
+    ),
+    "exists with a limit": (
+        "select id from a where exists (select 1 from b where b.k = a.k limit 1)",
+        "select id from a where not exists (select 1 from b where b.k = a.k order by b.id limit 3)",
+    ),
+    "numbers in a list": (
+        f"select id from ({FIRST}) where rn in (1, 3)",
+        f"select id from ({FIRST}) where rn in (2) and rn < 5",
+    ),
     "windows in orders": (WINDOWS_IN_ORDER, WINDOWS_IN_NUMBERS),
     "tests beside the times of two streams": (
         "select p.v from p join q on p.k = q.k and -p.v < q.w and q.at between p.at and p.at + interval 4 minutes",

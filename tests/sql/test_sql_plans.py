@@ -322,3 +322,26 @@ def test_every_example_of_the_table_means_in_a_query_what_it_means_in_a_verb():
             if not same:
                 differing.append((text, again))
     assert not differing
+
+
+SIDES = (
+    "(select id as number, buyer, price as cost from orders) o",
+    "(select name, id as buyer, 2.0d as cost from users) u",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("select * from {0} join (select name, buyer from {1}) u using (buyer)", "buyer number cost name"),
+        ("select * from {0} right join {1} using (cost, buyer)", "cost buyer number name"),
+        ("select * from {0} natural join (select name, 2.0d as cost, buyer from {1}) u", "buyer cost number name"),
+        ("select u.* from (select number, buyer from {0}) o join {1} using (buyer)", "buyer name cost"),
+        ("select o.* from {0} left join (select buyer from {1}) u using (buyer)", "buyer number cost"),
+    ],
+)
+def test_the_columns_of_using_come_first_as_in_spark(text, columns):
+    """A natural join has them in the order of its left side."""
+    app = hr.App("shop")
+    declare(app)
+    assert app.sql(text.format(*SIDES)).columns == columns.split()

@@ -55,6 +55,20 @@ REFUSED = [
         ["together with distinct, order by or limit", "around the other"],
     ),
     ("select distinct city from users order by id limit 2", "INVALID_QUERY", ['reads "id", which select distinct']),
+    # using
+    ("select o.* from users u left join orders o using (id)", "UNSUPPORTED_QUERY", ['"o.id"', "one column", "Say on"]),
+    ("select u.id from users u full join orders o using (id)", "UNSUPPORTED_QUERY", ['"u.id"', "for both sides"]),
+    # subqueries
+    (
+        "select id from users u where exists (select 1 from orders where buyer = u.id group by price)",
+        "UNSUPPORTED_QUERY",
+        ['"u.id"', "groups, limits or combines rows"],
+    ),
+    (
+        "select id from users u where exists (select 1 from orders o left join clicks c on c.url = u.name)",
+        "UNSUPPORTED_QUERY",
+        ["cannot read the outer query"],
+    ),
     # groups
     ("select id from users having id > 1", "INVALID_QUERY", ["neither keys nor aggregates", "said in where"]),
     ("select count(*) as n from users group by 1", "INVALID_QUERY", ['"count(*)" is an aggregate of groups']),

@@ -49,6 +49,7 @@ class FromItem:
     how: str = "inner"
     on: exp.Expression | None = None
     using: tuple[str, ...] = ()
+    natural: bool = False
     at: exp.Expression | None = None
 
 
@@ -87,7 +88,8 @@ def _set_join(join: exp.Join, item: FromItem, before: Sequence[FromItem]) -> Non
         raise UnsupportedQuery(sql_text(join), "this join is not known")
     item.how, item.on = how, join.args.get("on")
     item.using = tuple(name.name for name in join.args.get("using") or ())
-    if method == "NATURAL":
+    item.natural = method == "NATURAL"
+    if item.natural:
         seen = {visible.name.lower() for each in before for visible in each.relation.columns}
         item.using = tuple(v.name for v in item.relation.columns if v.name.lower() in seen)
 

@@ -56,7 +56,7 @@ class JoinState:
     def relation(self, visible: Relation) -> Relation:
         """Return the step's rows under the names that the query has for its columns."""
         columns = (replace(v, column=self.names[v.column]) for v in visible.columns if v.column in self.names)
-        return Relation(self.handle, tuple(columns))
+        return Relation(self.handle, tuple(columns), visible.hidden)
 
     def over_step(self, tree: exp.Expression) -> exp.Expression:
         """Return a test over qualified names as one over the columns of the step."""

@@ -46,6 +46,7 @@ def body_of(compiler: Compiler, select: exp.Select, names: Mapping[str, CommonQu
     read_later |= {each.name for test in correlated for each in columns_in(test)}
     prune = len(items) > 1 or bool(subquery_tests)
     state = JoinState(compiler.context, items, columns, own, read_later, prune=prune)
+    correlated += _take_on_tests(state, outer)
     _join_all(state)
     relation = state.relation(columns.relation(len(items)))
     relation = relation.where([state.over_step(test) for test in state.tests])
@@ -55,9 +56,6 @@ def body_of(compiler: Compiler, select: exp.Select, names: Mapping[str, CommonQu
 
 def _join_all(state: JoinState) -> None:
     """Join all relations, in the order of the text where that connects each with those before it."""
-    for number, item in enumerate(state.items):
-        if item.on is not None:
-            state.on_tests[number] = _on_tests(state, number, item.on)
     state.begin(_pruned(state, 0, _filtered(state, 0)))
     waiting = list(range(1, len(state.items)))
     while waiting:
@@ -67,8 +65,29 @@ def _join_all(state: JoinState) -> None:
         _filter_joined(state)
 
 
-def _on_tests(state: JoinState, number: int, on: exp.Expression) -> list[exp.Expression]:
-    scope = Scope(state.columns.relation(number + 1, one_sided=number))
+def _take_on_tests(state: JoinState, outer: Scope | None) -> list[exp.Expression]:
+    """Give each join the tests of its `on`; return those that read the outer query: an inner join may test them later.
+
+    Raises:
+        UnsupportedQuery: an outer join has such a test.
+
+    """
+    correlated: list[exp.Expression] = []
+    for number, item in enumerate(state.items):
+        if item.on is None:
+            continue
+        tests = _on_tests(state, number, item.on, outer)
+        later = [test for test in tests if reads_outer(test)]
+        if later and (item.how != "inner" or any(each.how in ("right", "full") for each in state.items[number + 1 :])):
+            raise UnsupportedQuery(sql_text(item.on), "this join of a subquery cannot read the outer query")
+        state.on_tests[number] = [test for test in tests if test not in later]
+        correlated += later
+    state.read_later |= {each.name for test in correlated for each in columns_in(test)}
+    return correlated
+
+
+def _on_tests(state: JoinState, number: int, on: exp.Expression, outer: Scope | None) -> list[exp.Expression]:
+    scope = Scope(state.columns.relation(number + 1, one_sided=number), outer)
     tests = conjuncts(on)
     if any(has_subquery(test) for test in tests):
         raise UnsupportedQuery(sql_text(on), "a subquery in on is not supported", hint="Say it in where.")

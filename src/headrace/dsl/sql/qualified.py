@@ -74,9 +74,11 @@ class QualifiedColumns:
         self.items = items
         self.visible: list[list[VisibleColumn]] = []
         self.after: list[list[list[VisibleColumn]]] = []  # what was visible when each was joined: `using` hides columns
+        self.shared: list[list[str]] = []  # what each one's `using` shares: these come first
+        self.hidden: set[tuple[str, str]] = set()
         for number, item in enumerate(items):
             own = [replace(each, column=qualified(number, each.column)) for each in item.relation.columns]
-            self.visible.append(self._without_shared(own, item) if item.using else own)
+            self.visible.append(self._without_shared(own, item))
             self.after.append([list(columns) for columns in self.visible])
 
     def relation(self, count: int, *, one_sided: int | None = None) -> Relation:
@@ -90,7 +92,9 @@ class QualifiedColumns:
             if self.items[number].how not in _ONE_SIDED or number == one_sided
             for visible in own
         ]
-        return Relation(self.items[0].relation.handle, tuple(columns))
+        for shared in self.shared[:count]:
+            columns.sort(key=lambda v, keys=shared: keys.index(v.column) if v.column in keys else len(keys))  # type: ignore[misc]
+        return Relation(self.items[0].relation.handle, tuple(columns), frozenset(self.hidden))
 
     def using_pairs(self, number: int) -> list[tuple[str, str]]:
         """Return the qualified names of the columns that `using` names: the earlier one, and the relation's.
@@ -113,12 +117,23 @@ class QualifiedColumns:
 
     def _without_shared(self, own: list[VisibleColumn], item: FromItem) -> list[VisibleColumn]:
         """Leave out the columns that `using` shares with earlier ones; inner joins show them under both relations."""
+        if not item.using:
+            self.shared.append([])
+            return own
         left_of = {right: left for left, right in self.using_pairs(len(self.visible))}
+        shared = list(left_of.values())
+        if item.natural:
+            shared = [
+                visible.column for visible in self.relation(len(self.visible)).columns if visible.column in shared
+            ]
+        self.shared.append(shared)
         for columns in self.visible:
             for at, visible in enumerate(columns):
-                if visible.column in left_of.values():
+                if visible.column in shared:
                     shown_under = {"inner": (*visible.of, item.alias), "right": (item.alias,), "full": ()}
                     columns[at] = replace(visible, of=shown_under.get(item.how, visible.of))
+                    lost = {*visible.of, item.alias} - {*columns[at].of}
+                    self.hidden |= {(of.lower(), visible.name.lower()) for of in lost if item.how not in _ONE_SIDED}
         return [visible for visible in own if visible.column not in left_of]
 
     def read_after_joins(self, select: exp.Select, tests: Sequence[exp.Expression]) -> set[str]:

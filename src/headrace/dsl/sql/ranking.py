@@ -127,7 +127,7 @@ class Ranked:
 
 def _is_implied(test: exp.Expression, most: int, n: int) -> bool:
     """Return whether all of the first `n` rows pass a test that none after the first `most` passes."""
-    return most == n == 1 if isinstance(test, exp.EQ) else not isinstance(test, exp.Between)
+    return most == n == 1 if isinstance(test, exp.EQ) else not isinstance(test, exp.Between | exp.In)
 
 
 def _reads(tree: exp.Expression, name: str) -> bool:
@@ -143,6 +143,10 @@ def _limit(test: exp.Expression, name: str, alias: str) -> int | None:
     """Return the greatest row number that passes a test, if it is a test of row numbers."""
     if isinstance(test, exp.Between):
         return _integer(test.args["high"]) if _is_number(test.this, name, alias) else None
+    if isinstance(test, exp.In):
+        listed = [_integer(each) for each in test.expressions]
+        known = [number for number in listed if number is not None]
+        return max(known) if known and known == listed and _is_number(test.this, name, alias) else None
     sides = {exp.LTE: 0, exp.LT: -1, exp.EQ: 0}
     turned = {exp.GTE: 0, exp.GT: -1, exp.EQ: 0}
     if type(test) in sides and _is_number(test.this, name, alias):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace.base.errors import InvalidQuery, UnknownColumn
+from headrace.base.errors import InvalidQuery, UnknownColumn, UnsupportedQuery
 from headrace.dsl.sql.parsing import identifier, sql_text
 
 if TYPE_CHECKING:
@@ -35,10 +35,14 @@ class VisibleColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """The rows of a step under the names that a query has for its columns."""
+    """The rows of a step under the names that a query has for its columns.
+
+    `hidden` are relations and columns of them that `using` leaves out, in lower case.
+    """
 
     handle: StreamOrTable
     columns: tuple[VisibleColumn, ...]
+    hidden: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of_step(cls, handle: StreamOrTable, alias: str | None = None) -> Relation:
@@ -69,8 +73,30 @@ class Relation:
         return [(c, 1) for c in self.columns if c.name.lower() == low[0]]
 
     def star(self, alias: str | None = None) -> list[VisibleColumn]:
-        """Return the columns of `*`, or of `alias.*`."""
+        """Return the columns of `*`, or of `alias.*`.
+
+        Raises:
+            UnsupportedQuery: `using` leaves one of the latter out.
+
+        """
+        if alias is not None:
+            self.check_hidden(alias, *(name for of, name in self.hidden if of == alias.lower()))
         return [c for c in self.columns if alias is None or alias.lower() in map(str.lower, c.of)]
+
+    def check_hidden(self, alias: str, *names: str) -> None:
+        """Refuse columns that `using` leaves out: an outer join has one column for both sides.
+
+        Raises:
+            UnsupportedQuery: there is one.
+
+        """
+        hidden = next((name for name in names if (alias.lower(), name.lower()) in self.hidden), None)
+        if hidden is not None:
+            raise UnsupportedQuery(
+                f"{alias}.{hidden}",
+                f'of an outer join with using ({hidden}) there is one column "{hidden}" for both sides',
+                hint="Say on, with both columns, where you need the one of a side.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +160,8 @@ class Scope:
         if found:
             among = ", ".join(f"{(*visible.of, '?')[0]}.{visible.name}" for visible, _ in found)
             raise InvalidQuery(f'"{text}" may be any of {among}', hint="Say which: put the relation's name before it.")
+        if len(names) > 1:
+            self.relation.check_hidden(names[0], names[1])
         if len(names) > 1 and names[0].lower() in self.relation.aliases:
             columns = [f"{names[0]}.{visible.name}" for visible in self.relation.star(names[0])]
             raise UnknownColumn(text, step="query", columns=columns)

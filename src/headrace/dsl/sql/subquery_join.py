@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace.base.errors import UnsupportedQuery
+from headrace.base.errors import UnknownColumn, UnsupportedQuery
 from headrace.dsl.sql.aggregates import has_aggregate
 from headrace.dsl.sql.context import common_queries
 from headrace.dsl.sql.output import column, free_name, suffix_and_names
@@ -64,8 +64,10 @@ class SubqueryJoin:
 
         """
         query = tree.this.unnest() if isinstance(tree.this, exp.Subquery) else tree.this
+        unlimited = _unlimited(query)
+        query = unlimited if is_plain(unlimited, self.compiler.context) else query
         if not is_plain(query, self.compiler.context):
-            return Found(tree, self.compiler.rows(query, self.names, strict=False), [], Correlation([], []))
+            return Found(tree, self._rows(query), [], Correlation([], []))
         body = self.compiler.body(query, self.common_names(query), Scope(self.relation, self.outer))
         return Found(tree, body.relation.handle, [], correlation_of(body.correlated))
 
@@ -91,11 +93,32 @@ class SubqueryJoin:
                 inner_scope.resolved(item.this if isinstance(item, exp.Alias) else item) for item in query.expressions
             ]
         else:
-            handle = self.compiler.rows(query, self.names, strict=False)
+            handle = self._rows(query)
             inner = [column(name) for name in handle.columns]
         if len(inner) != len(outer):
             raise UnsupportedQuery(sql_text(tree), f"{len(outer)} values are looked for among {len(inner)} columns")
         return Found(tree, handle, [*zip(outer, inner, strict=True)], correlation)
+
+    def _rows(self, query: exp.Query) -> StreamOrTable:
+        """Return the rows of a subquery that does not read the outer query.
+
+        Raises:
+            UnsupportedQuery: it does.
+
+        """
+        try:
+            return self.compiler.rows(query, self.names, strict=False)
+        except UnknownColumn:
+            inner = {each.alias_or_name.lower() for each in query.find_all(exp.Table, exp.Subquery)}
+            outer = self.relation.aliases - inner
+            read = next((each for each in query.find_all(exp.Column) if each.table.lower() in outer), None)
+            if read is None:
+                raise
+            raise UnsupportedQuery(
+                sql_text(read),
+                "a subquery that groups, limits or combines rows cannot read the outer query",
+                hint="Select its rows alone, where inner.k = outer.k; or compare what a query of all groups returns.",
+            ) from None
 
     def may_be_null(self, found: Found) -> bool:
         """Return whether a null may be on either side: one makes `not in` unknown."""
@@ -169,6 +192,17 @@ def over_both(test: exp.Expression, outer: Mapping[str, str], inner: Mapping[str
         return column(names.get(part.name, part.name))
 
     return rewritten(test, change)
+
+
+def _unlimited(query: exp.Expression) -> exp.Expression:
+    """Return the query of `exists` without its order and limit, which say nothing unless they leave no row."""
+    limit = query.args.get("limit")
+    if not isinstance(query, exp.Select) or (limit is not None and limit.expression.name.strip("0") == ""):
+        return query
+    plain = query.copy()
+    plain.set("limit", None)
+    plain.set("order", None)
+    return plain
 
 
 def _pair(test: exp.Expression) -> tuple[exp.Expression, exp.Expression] | None:
