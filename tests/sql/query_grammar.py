@@ -288,9 +288,8 @@ class Queries:
             value = self._value(scope, self.dice.choice(KINDS), 0)
         found = f"cast({word.format(value)}{only} as bigint)"
         if not only and self.dice.random() < 0.15:
-            found = self.dice.choice(
-                (f"coalesce({found}, 0)", f"{found} - count(*)", f"count_if({self._test(scope, 0)})")
-            )
+            some = f"cast(sum(case when {self._test(scope, 0)} then 1 else 0 end) as bigint)"
+            found = self.dice.choice((f"coalesce({found}, 0)", f"{found} - count(*)", some))
         return found
 
     def _scalar(self, scope: list[Column], kind: str) -> str:
