@@ -184,7 +184,7 @@ class UpsertRun:
         the state has to change.
         """
         names, has = [*self._values, "_time"], "_weight > 0"
-        differs = " OR ".join(f"{name} IS DISTINCT FROM b_{name}" for name in self._values) or "false"
+        differs = " OR ".join(_differs(name, kind) for name, _, kind in self.columns.values) or "false"
         stale = " OR ".join(f"{name} IS DISTINCT FROM o_{name}" for name in names)
         columns = [
             *self._keys,
@@ -223,3 +223,13 @@ class UpsertRun:
         for name in ("_time", *([self.arrived] if self.arrived else []), "nth"):
             columns[name] = rows.column(name)
         return pa.table(list(columns.values()), names=list(columns))
+
+
+def _differs(name: str, kind: str) -> str:
+    """Return the condition that a record changes a value; 0.0 and -0.0 are equal, and not the same row."""
+    changed = f"{name} IS DISTINCT FROM b_{name}"
+    if kind in ("FLOAT", "DOUBLE"):
+        return f"{changed} OR signbit({name}) IS DISTINCT FROM signbit(b_{name})"
+    if "FLOAT" in kind or "DOUBLE" in kind:
+        return f"{changed} OR {name}::VARCHAR IS DISTINCT FROM b_{name}::VARCHAR"
+    return changed

@@ -106,7 +106,7 @@ class Records:
         has = rows.column(WEIGHT).to_numpy() > 0
         differs = np.zeros(rows.num_rows, np.bool_)
         for name, _, _ in self.columns.values:
-            differs |= ~_same(rows, before, name)
+            differs |= ~_same(rows, before, name) | _turned(rows, before, name)
         changed = differs | ~_same(rows, before, TIME)
         time = pc.coalesce(rows.column(TIME), before.column(TIME))
         rows = rows.set_column(rows.column_names.index(TIME), TIME, time)
@@ -139,6 +139,15 @@ class Records:
 
 def _same(rows: pa.Table, before: pa.Table, name: str) -> Mask:
     return equal(one_array(rows.column(name)), one_array(before.column(name)), nulls=True)
+
+
+def _turned(rows: pa.Table, before: pa.Table, name: str) -> Mask:
+    """Return where one of two values has the other sign: 0.0 and -0.0 are equal, and not the same row."""
+    if not pa.types.is_floating(rows.schema.field(name).type):
+        return np.zeros(rows.num_rows, np.bool_)
+    one, other = (np.signbit(one_array(of.column(name)).fill_null(0.0).to_numpy()) for of in (rows, before))
+    turned: Mask = one != other
+    return turned
 
 
 def _newer(time: pa.Array, before: pa.Array) -> Mask:

@@ -6,7 +6,8 @@ keys of a grouping: whole groups disappear, and the others stay as they are. It 
 
 - if it may fail on a row, or is not the same each time: it would be computed for rows that match nothing;
 - if the `where` has a name of its own, or the step another reader: that one needs all rows;
-- if it reads a key with doubles, which is 0.0 below the step where a row above has -0.0;
+- if it reads a key with doubles, or one of a row that is counted, which is 0.0 below the step where a row above has
+  -0.0;
 - below steps that know late rows: they would count and pass on fewer.
 """
 
@@ -151,11 +152,14 @@ def _testable(join: Join) -> tuple[dict[str, str], dict[str, str]]:
     """Return for each side what its columns are called that have, by their names below, the value of the row.
 
     A key that both sides share is that of either. One with doubles is that of neither: it is 0.0 where a row has -0.0.
+    So is any column with doubles of a side whose rows are counted.
     """
+    counted = [isinstance(join, TableJoin) and join.counts(side) for side in (0, 1)]
     sides: tuple[dict[str, str], dict[str, str]] = {}, {}
     keys = {name for pair in join.on for name in pair}
     for column in join.columns:
-        if has_floats(column.type) and not keys.isdisjoint((column.left, column.right)):
+        of_key = not keys.isdisjoint((column.left, column.right))
+        if has_floats(column.type) and (of_key or counted[0 if column.left is not None else 1]):
             continue
         both = column.left is not None and column.right is not None
         if column.left is not None and (both or join.how in ("inner", "left", "semi", "anti")):

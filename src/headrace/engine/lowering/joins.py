@@ -17,7 +17,7 @@ from headrace.kernels.joins.lookup_join import ARRIVAL, FIRST, LAST
 from headrace.kernels.operations import operator
 from headrace.kernels.query import Query
 from headrace.kernels.rename import Rename
-from headrace.plan.nodes import ARRIVED, Join, LookupJoin, SideJoin
+from headrace.plan.nodes import ARRIVED, Join, LookupJoin, SideJoin, TableJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -89,7 +89,8 @@ def _side(node: Join, side: int, op: StatefulOp, to: Lowering) -> int:
     """
     up, by, step, there = node.ups[side], to.plan.moves[id(node)][side], to.plan.name(node), to.level(node)
     inside, here, rows = node.inside_names(side), to.level(up), to.number()
-    forms = replaced(node.partition_keys[side], up.schema)
+    counted = isinstance(node, TableJoin) and node.counts(side)
+    forms = replaced(up.schema.names if counted else node.partition_keys[side], up.schema)
     sent_as_is = not (forms or isinstance(node, LookupJoin))
     if here < there and sent_as_is and op.before_exchange(side, 0, output=0, late=None) is None:
         arrived = to.carried(to.facts(up) or to.at(up, here), step, here, there, by)

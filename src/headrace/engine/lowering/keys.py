@@ -1,7 +1,8 @@
 """Key columns as the keys of rows: -0.0 is 0.0, so that a key has one form in state, outputs and views.
 
 All of them compare keys as Spark does, so both forms and all kinds of NaN are one key. The form that comes out would be
-that of whichever row was last.
+that of whichever row was last. Where a row is identified by all of its columns, as in a bag, all are its key: else it
+could be withdrawn in another form than the one in which it was inserted.
 """
 
 from __future__ import annotations

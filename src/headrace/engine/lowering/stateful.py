@@ -114,7 +114,7 @@ def _top(node: Top, to: Lowering) -> None:
     source, names = to.at(node.up, here), list(node.up.schema.names)
     if ranking.panes is not None:
         source, names = _with_panes(node, ranking.panes, to), [*names, PANE]
-    source = to.called(node, here, to.keyed(node, source, node.keys), terms, names)
+    source = to.called(node, here, to.keyed(node, source, node.up.schema.names), terms, names)
     columns = [f"{quote(name)} AS c{i}" for i, name in enumerate(names)]
     columns += [f"{term.sql} AS o{i}" for i, term in enumerate(terms)]
     before = f"SELECT {', '.join(columns)}, _weight::BIGINT AS _n, _time FROM"

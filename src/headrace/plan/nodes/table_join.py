@@ -24,6 +24,11 @@ class TableJoin(Join):
         growing = [self.grows(0), self.grows(1)]
         return super().identity() | ({"growing": growing} if any(growing) else {})
 
+    def counts(self, side: int) -> bool:
+        """Whether a side is kept as a bag: a row is identified by all of its columns, and equal ones are counted."""
+        numbered = self.how in (("left", "full", "semi", "anti"), ("right", "full"))[side]
+        return self.ups[side].key is None and not (self.grows(side) and (self.where is None or not numbered))
+
     @property
     def delta_is_net(self) -> bool:
         """A pair that is there as often as before is not in it."""
