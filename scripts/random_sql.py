@@ -7,15 +7,15 @@ plays one query with the rows of a seed. Ends with 1 if anything differs.
 
 import argparse
 import sys
-import time
-from collections import Counter
 from pathlib import Path
+
+from plays import play_many
 
 from headrace.kernels.state import keyed
 
 keyed.FEWER = 0  # tables of a few rows would be given whole: so every row is looked up by its hash
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path.insert(0, str(TESTS / "sql"))
+sys.path[:0] = [str(TESTS / "sql"), str(TESTS)]
 
 
 def main() -> int:
@@ -29,20 +29,12 @@ def main() -> int:
     asked = parser.parse_args()
     from random_queries import drawn, play
 
-    refused: Counter[str] = Counter()
-    kept = answers = wrong = 0
-    for seed in range(asked.seed, asked.seed + asked.count):
-        began = time.perf_counter()
-        texts = [asked.only] if asked.only else drawn(seed, asked.queries)
-        played = play(seed, texts, epochs=asked.epochs)
-        kept, answers, refused = kept + played.kept, answers + played.answers, refused + played.refused
-        wrong += len(played.wrong)
-        print("\n".join(played.wrong), end="\n" * bool(played.wrong), flush=True)
-        print(f"seed {seed}: {played.kept} queries, {time.perf_counter() - began:.1f} s", file=sys.stderr)
-    for why, times in refused.most_common(20):
-        print(f"{times:6} {why}", file=sys.stderr)
-    print(f"{kept:,} queries kept, {refused.total():,} refused, {answers:,} answers with rows, {wrong} wrong")
-    return 1 if wrong else 0
+    from random_plays import Played
+
+    def one(seed: int) -> Played:
+        return play(seed, [asked.only] if asked.only else drawn(seed, asked.queries), epochs=asked.epochs)
+
+    return play_many(one, range(asked.seed, asked.seed + asked.count))
 
 
 if __name__ == "__main__":

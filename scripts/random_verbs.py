@@ -7,14 +7,14 @@ with 1 if anything differs.
 
 import argparse
 import sys
-import time
-from collections import Counter
 from pathlib import Path
+
+from plays import play_many
 
 from headrace.kernels.state import keyed
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path.insert(0, str(TESTS / "law"))
+sys.path[:0] = [str(TESTS / "law"), str(TESTS)]
 
 
 def main() -> int:
@@ -30,21 +30,15 @@ def main() -> int:
     asked = parser.parse_args()
     from random_verbs import play
 
+    from random_plays import Played
+
     if not asked.whole:
         keyed.FEWER = 0  # so every row is looked up by its hash
-    refused: Counter[str] = Counter()
-    kept = answers = wrong = 0
-    for seed in range(asked.seed, asked.seed + asked.count):
-        began = time.perf_counter()
-        played = play(seed, programs=asked.programs, epochs=asked.epochs, most=asked.most, shards=asked.shards)
-        kept, answers, refused = kept + played.kept, answers + played.answers, refused + played.refused
-        wrong += len(played.wrong)
-        print("\n".join(played.wrong), end="\n" * bool(played.wrong), flush=True)
-        print(f"seed {seed}: {played.kept} views, {time.perf_counter() - began:.1f} s", file=sys.stderr)
-    for why, times in refused.most_common(20):
-        print(f"{times:6} {why}", file=sys.stderr)
-    print(f"{kept:,} views kept, {refused.total():,} refused, {answers:,} answers with rows, {wrong} wrong")
-    return 1 if wrong else 0
+
+    def one(seed: int) -> Played:
+        return play(seed, programs=asked.programs, epochs=asked.epochs, most=asked.most, shards=asked.shards)
+
+    return play_many(one, range(asked.seed, asked.seed + asked.count))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 from verb_grammar import Programs
@@ -18,14 +17,13 @@ from verb_values import DOMAINS, INT, LATEST, LONG, TABLES, TEXT, Row, hashed
 import headrace as hr
 from headrace.base.errors import HeadraceError
 from headrace.testing import Driver
+from random_plays import Played, compare
 
 World = dict[str, list[Row]]
 NAMED = re.compile(r"[.](join|agg|top|union)[(]")
 """Steps that get a name of their own."""
 MANY = 100
 """Epochs of more rows have as many different keys and texts."""
-RESTART = 2
-"""The epoch before which an app is started again: its state is read from files."""
 
 
 class Rows:
@@ -75,16 +73,6 @@ class Rows:
         if kind == TEXT and self.most > MANY:
             return f"x{self.dice.randrange(self.most)}"
         return self.dice.choice(DOMAINS[kind])
-
-
-@dataclass
-class Played:
-    """What was played: how many views were kept and refused, answers with rows, and what was wrong."""
-
-    kept: int = 0
-    refused: Counter = field(default_factory=Counter)
-    answers: int = 0
-    wrong: list[str] = field(default_factory=list)
 
 
 def play(seed: int, *, programs: int = 6, epochs: int = 4, most: int = 6, shards: int = 2) -> Played:
@@ -174,23 +162,10 @@ def _text(step: Step) -> str:
 
 
 def _compare(driver: Driver, views: dict[str, Step], rows: Rows, epochs: int, played: Played) -> None:
-    for epoch in range(epochs):
-        if epoch == RESTART:
-            driver.restart()
-        rows.change(driver)
-        driver.run()
-        world = rows.world()
-        for view, step in views.items():
-            names = list(step.columns)
-            ours = Counter(hashed(row, names) for row in driver.view(view))
-            theirs = Counter(hashed(row, names) for row in step.rows(world))
-            played.answers += bool(theirs)
-            if ours != theirs:
-                what = f"too many {_some(ours - theirs)}, missing {_some(theirs - ours)}"
-                played.wrong.append(f"{view}, epoch {epoch}: {_text(step)}\n  {what}")
-        if played.wrong:
-            return
+    def answers(view: str, held: list[Row]) -> tuple[Counter, Counter]:
+        names = list(views[view].columns)
+        right = views[view].rows(rows.world())
+        return Counter(hashed(row, names) for row in held), Counter(hashed(row, names) for row in right)
 
-
-def _some(rows: Counter) -> str:
-    return f"{rows.total()}: {dict(list(rows.items())[:6])}"
+    texts = {view: _text(step) for view, step in views.items()}
+    compare(driver, texts, epochs, played, change=lambda: rows.change(driver), answers=answers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -20,9 +19,7 @@ import headrace as hr
 from headrace.base.errors import HeadraceError, UnsupportedQuery
 from headrace.base.schema import parse
 from headrace.testing import Driver
-
-RESTART = 2
-"""The epoch before which an app is started again: its state is read from files."""
+from random_plays import Played, compare
 
 
 class Rows:
@@ -71,16 +68,6 @@ class Rows:
         if column not in (*key, "at") and self.dice.random() < 0.2:
             return None
         return self.dice.choice(DOMAINS.get(column, (0, 1, 2, 3, 5)))
-
-
-@dataclass
-class Played:
-    """What was played: how many queries were kept and refused, answers with rows, and what was wrong."""
-
-    kept: int = 0
-    refused: Counter = field(default_factory=Counter)
-    answers: int = 0
-    wrong: list[str] = field(default_factory=list)
 
 
 def drawn(seed: int, number: int) -> list[str]:
@@ -141,22 +128,17 @@ def _compare(driver: Driver, kept: dict[str, str], rows: Rows, epochs: int, play
         f"FROM (VALUES {', '.join(map(str, HOPS))}) AS t(size, every)"
     )
     asked = {view: as_batch(text) for view, text in kept.items()}
-    for epoch in range(epochs):
-        if epoch == RESTART:
-            driver.restart()
+
+    def change() -> None:
         rows.change(driver)
-        driver.run()
         for name, table in rows.tables().items():
             batch.register(name, table)
-        for view, text in asked.items():
-            ours = Counter(tuple(map(_plain, row.values())) for row in driver.view(view))
-            theirs = Counter(tuple(map(_plain, row)) for row in batch.execute(text).fetchall())
-            played.answers += bool(theirs)
-            if ours != theirs:
-                what = f"too many {dict(ours - theirs)}, missing {dict(theirs - ours)}"
-                played.wrong.append(f"epoch {epoch}: {kept[view]}\n  {what}")
-        if played.wrong:
-            return
+
+    def answers(view: str, held: list[dict]) -> tuple[Counter, Counter]:
+        ours = Counter(tuple(map(_plain, row.values())) for row in held)
+        return ours, Counter(tuple(map(_plain, row)) for row in batch.execute(asked[view]).fetchall())
+
+    compare(driver, kept, epochs, played, change=change, answers=answers)
 
 
 def _plain(value: object) -> object:
