@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from headrace.testing import Driver
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.testing import Driver
 
 RESTART = 2
 """The epoch before which an app is started again: its state is read from files."""
