@@ -131,6 +131,7 @@ REFUSED = {
     ),
     "a reserved name in a schema": (lambda _: app().stream("m", "_time timestamp"), '"_time" is reserved', ""),
     "a reserved name in select": (lambda s: s.select(_weight="1"), 'a column "_weight", a name that Headrace uses', ""),
+    "two names for one column": (lambda s: s.rename(a="at", b="at"), 'gives the column "at" two names', "with_columns"),
     "a reserved name in rename": (lambda s: s.rename(_time="at"), 'a column "_time"', ""),
     "a reserved name in agg": (lambda s: s.group_by("user").agg(_offset="count(*)"), 'a column "_offset"', ""),
     "the window's own name": (

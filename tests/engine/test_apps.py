@@ -289,6 +289,15 @@ def test_arrays_and_maps_explode(drive):
     assert {row["tag"]: row["n"] for row in driver.view("by_tag")} == {"x": 2, None: 1, "é": 1}
 
 
+def test_an_element_is_not_taken_from_a_column_of_any_name(drive):
+    app = hr.App("explode")
+    app.stream("t", "_element int, tags array<int>").explode("tags", "tag").to_topic("tags")
+    driver = drive(app)
+    driver.send("t", {"_element": 1, "tags": [7, 8]})
+    driver.run()
+    assert [(row["_element"], row["tag"]) for row in driver.read("tags")] == [(1, 7), (1, 8)]
+
+
 def test_a_row_goes_to_the_first_branch_that_it_meets(drive):
     app = hr.App("branch")
     ways = app.stream("t", ROWS, event_time="at").branch(big="v > 10", even="v % 2 = 0", named="k = 'n'")

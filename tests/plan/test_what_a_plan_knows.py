@@ -163,6 +163,10 @@ NOT_NULL = {
     "two conditions": (lambda s, _: s.where("user is not null").where("not city is null"), {"user", "city"}),
     "one of two": (lambda s, _: s.where("user is not null or city is not null"), set()),
     "a condition on a value": (lambda s, _: s.where("upper(user) is not null"), set()),
+    "a field of a struct": (
+        lambda s, _: s.with_columns(city="named_struct('user', id)").where("city.user is not null"),
+        set(),
+    ),
     "a text with a quote in it": (lambda s, _: s.where("city <> 'L''Aquila' and user is not null"), {"user"}),
     "renamed": (lambda s, _: s.where("user is not null").select(who="user", more="upper(user)"), {"who"}),
     "a group": (lambda s, _: totals(s.where("user is not null"), "user", "city"), {"user"}),

@@ -72,10 +72,16 @@ def rename_node(verb: Verb, new_old: Mapping[str, str]) -> Select:
 
     Raises:
         UnknownColumn: an old name is not there.
-        InvalidPlan: two columns would have one name.
+        InvalidPlan: two columns would have one name, or one column two.
 
     """
     new = {check.has_column(old, verb.schema, step=verb.step): name for name, old in new_old.items()}
+    if len(new) < len(new_old):
+        twice = next(old for old in new if list(new_old.values()).count(old) > 1)
+        raise InvalidPlan(
+            f'step "{verb.step}" gives the column "{twice}" two names',
+            hint=f'To have it twice say .with_columns(other="{twice}").',
+        )
     return _selected(verb, [(new.get(name, name), column) for name, column in verb.columns()])
 
 

@@ -146,7 +146,7 @@ class Handle:
 
         Raises:
             UnknownColumn: an old name is not there.
-            InvalidPlan: two columns would have one name.
+            InvalidPlan: two columns would have one name, or one column two.
 
         Examples:
             >>> orders.rename(buyer="user").columns

@@ -23,7 +23,7 @@ def not_null_columns(condition: str) -> frozenset[str]:
 
 def _not_null(part: exp.Expression) -> list[str]:
     inner = part.this.unnest() if isinstance(part, exp.Not) else None
-    asserts = (
-        isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null) and isinstance(inner.this, exp.Column)
-    )
-    return [inner.this.name] if inner is not None and asserts else []
+    tests_null = isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null)
+    column = inner.this if inner is not None and tests_null else None
+    whole = isinstance(column, exp.Column) and not column.table  # `s.a` is the field of a struct
+    return [column.name] if column is not None and whole else []

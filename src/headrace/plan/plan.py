@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InvalidPlan
 from headrace.plan.arrival import arrivals, read_in_order
 from headrace.plan.filters import filtered_early
-from headrace.plan.nodes import Late, Node, Partition, Source, Stateful
+from headrace.plan.nodes import Changes, Late, Node, Partition, Source, Stateful
 from headrace.plan.steps import names
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class Plan:
     """Steps (each before those that read it) with their names, levels and partitions, and the sinks.
 
     `partition` of a step: the columns whose values decide the shard of its rows; None: any row may be anywhere.
-    `moves` of a stateful step: for each step above, the columns by which its rows go through an exchange; None: they
-    are in their shards already. `arrivals`: the steps whose rows say when they were stored.
+    `moves` of a stateful step, or of changes: for each step above, the columns by which its rows go through an
+    exchange; None: they are in their shards already. `arrivals`: the steps whose rows say when they were stored.
     `in_order`: the sources that are read in that order. `views`: the value of `App(views=)`.
     """
 
@@ -92,7 +92,7 @@ def make_plan(app: str, sinks: Sequence[Sink], *, views: str | None = None) -> P
     for node in nodes:
         placing = _placed(node, levels, partitions)
         levels[id(node)], partitions[id(node)] = placing.level, placing.partition
-        if isinstance(node, Stateful):
+        if isinstance(node, Stateful) or placing.moves:
             moves[id(node)] = placing.moves
     named, in_order = names(nodes), read_in_order(nodes)
     return Plan(app, nodes, tuple(sinks), named, levels, partitions, moves, arrivals(nodes), in_order, views)
@@ -152,7 +152,14 @@ def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]
             return _everywhere(node, [levels[id(up)] for up in node.ups], above[1])
         return _gathered(node, [levels[id(up)] for up in node.ups], above)
     level = max((levels[id(up)] for up in node.ups), default=0)
+    if isinstance(node, Changes) and node.up.key is not None and not _together(above[0], node.up.key):
+        return _Placing(level + 1, node.up.key, (node.up.key,))
     return _Placing(level, node.partition_after(above[0]) if len(above) == 1 else None)
+
+
+def _together(there: Partition, key: tuple[str, ...]) -> bool:
+    """Whether all rows of a key are in one shard, also those of before and after a change of the row."""
+    return there is not None and set(there) <= set(key)
 
 
 def _everywhere(node: Stateful, levels: Sequence[int], there: Partition) -> _Placing:

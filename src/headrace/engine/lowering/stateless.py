@@ -15,6 +15,8 @@ from headrace.plan.nodes import ARRIVED, AsTable, Changes, Ending, Explode, MapB
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
 
+ELEMENT = "_headrace_element"
+
 
 @lowered.register(Source)
 def _source(node: Source, to: Lowering) -> None:
@@ -72,8 +74,8 @@ def _ending(node: Ending, to: Lowering) -> None:
 def _explode(node: Explode, to: Lowering) -> None:
     of_map = len(node.into) > 1
     elements = f"unnest(map_entries({node.column.sql}))" if of_map else f"unnest({node.column.sql})"
-    inner = f"SELECT *, {elements} AS _element FROM"
-    parts = ["_element.key", "_element.value"] if of_map else ["_element"]
+    inner = f"SELECT *, {elements} AS {ELEMENT} FROM"
+    parts = [f"{ELEMENT}.key", f"{ELEMENT}.value"] if of_map else [ELEMENT]
     named = dict(zip(node.into, parts, strict=True))
     columns = [f"{named[n]} AS {quote(n)}" if n in named else quote(n) for n in node.schema.names]
     inputs = to.with_calls(node, [node.column], node.up.schema.names)
@@ -113,6 +115,10 @@ def _union(node: Union, to: Lowering) -> None:
 
 @lowered.register(Changes)
 def _changes(node: Changes, to: Lowering) -> None:
+    here, there = to.level(node.up), to.level(node)
+    rows = to.at(node.up, here)
+    if to.plan.exchanged(node):
+        rows = to.carried(rows, to.plan.name(node), here, there, node.up.key)
     columns, key = columns_of(node.up), [quote(name) for name in node.up.key or ()]
     by = f"PARTITION BY {', '.join(key)}" if key else ""
     net = f"SELECT {columns}, sum(_weight) AS _weight, max(_time) AS _time FROM"
@@ -122,9 +128,10 @@ def _changes(node: Changes, to: Lowering) -> None:
         f"CASE WHEN _weight < 0 THEN CASE WHEN {inserted} > 0 THEN 'update_preimage' ELSE 'delete' END "
         f"ELSE CASE WHEN {withdrawn} > 0 THEN 'update_postimage' ELSE 'insert' END END AS _change_type"
     )
-    order = ", ".join([*key, "_weight"])
+    order = ", ".join([*key, "net._weight"])
     to.query(
         node,
         f"SELECT {columns}, {kind}, 1::INTEGER AS _weight, _time FROM (SELECT * FROM ({net}",
-        f"{netted}) ) net ORDER BY {order.replace('_weight', 'net._weight')}",
+        f"{netted}) ) net ORDER BY {order}",
+        inputs=(rows,),
     )
