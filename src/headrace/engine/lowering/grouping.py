@@ -65,8 +65,8 @@ def grouping_of(node: Aggregate) -> Grouping:
 
 
 def _held(node: Aggregate) -> tuple[tuple[str, str], ...]:
-    """Return the columns of rows that may wait in a sliding window; rows of a table come and go, and do not wait."""
-    if not isinstance(node.window, SlidingWindow) or not node.up.append_only:
+    """Return the columns of rows that may wait in a sliding window."""
+    if not node.holds_rows:
         return ()
     return tuple((field.name, duckdb_type(field.type)) for field in node.up.schema)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FORMAT = 4
 """The version of the state's files; raised when their meaning changes."""
+ORDER = "kept in order"
+"""What a step's identity calls the columns of rows that are kept by their places."""
 
 
 def identity(plan: Plan, shards: int, name: Callable[[Node], str] | None = None) -> dict[str, Any]:
@@ -55,6 +57,7 @@ def _step(plan: Plan, node: Stateful) -> dict[str, Any]:
         "keys": _keys(node),
         **node.identity(),
         "spread by": list(plan.partitions[id(node)] or ()),
+        **({ORDER: [list(columns) for columns in node.kept_order]} if node.kept_order else {}),
         "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.schema import type_name
 from headrace.expressions import calls_of
 from headrace.expressions.identity import call_identity, typed_identity
 from headrace.plan.nodes.node import Description
@@ -70,6 +71,17 @@ class Aggregate(Windowed):
         if not self.up.append_only:
             kept |= {("min", False), ("max", False)}
         return whole and any((call.function, call.distinct) in kept for call in self.aggregates.calls)
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows may wait for a sliding window; those of a table come and go, and do not wait."""
+        return isinstance(self.window, SlidingWindow) and self.up.append_only
+
+    @property
+    def kept_order(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of rows that may wait, with their types, which `identity` does not have."""
+        columns = tuple(f"{field.name} {type_name(field.type)}" for field in self.up.schema)
+        return (columns,) if self.holds_rows else ()
 
     def identity(self) -> dict[str, Any]:
         """Return the window, what is computed, whether rows may be withdrawn, and if results of values are kept."""

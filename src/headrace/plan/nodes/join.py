@@ -91,6 +91,11 @@ class Join(Stateful):
         return f"coalesce({left}, {right})::{duckdb_type(column.type)}"
 
     @property
+    def kept_order(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of both sides."""
+        return tuple(tuple(up.schema.names) for up in self.ups)
+
+    @property
     def sealed(self) -> frozenset[str]:
         """The private columns of both sides."""
         left, right = self.left.sealed, self.right.sealed

@@ -30,6 +30,11 @@ class LookupJoin(Join):
         return (self.left,)
 
     @property
+    def kept_order(self) -> tuple[tuple[str, ...], ...]:
+        """Those of its table: rows of its stream do not wait."""
+        return ((), tuple(self.right.schema.names))
+
+    @property
     def append_only(self) -> bool:
         """As its stream: the result of a lookup stays."""
         return self.left.append_only

@@ -94,6 +94,11 @@ class Match(Keyed):
         where = (call.where.columns for call in self.measures.calls if call.where)
         return frozenset[str]().union(*read, *where) & frozenset(self.up.schema.names)
 
+    @property
+    def kept_order(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of its rows."""
+        return (tuple(self.up.schema.names),)
+
     def identity(self) -> dict[str, Any]:
         """Return the columns, the pattern with its conditions, how long a match lasts, and what is computed of it."""
         return {

@@ -113,6 +113,11 @@ class Over(Keyed):
         counts = any(call.function == "row_number" for call in self.aggregates.calls) or self.rows.kind == "all"
         return max([*looks_back, int(counts), self.rows.first if self.rows.kind == "rows" else 0])
 
+    @property
+    def kept_order(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of its rows."""
+        return (tuple(self.up.schema.names),)
+
     def identity(self) -> dict[str, Any]:
         """Return the columns, which rows count, what is computed, and whether rows may be withdrawn."""
         return {

@@ -53,6 +53,14 @@ class Stateful(Node):
         return tuple(frozenset(up.schema.names) for up in self.ups)
 
     @property
+    def kept_order(self) -> tuple[tuple[str, ...], ...]:
+        """For each step above, the columns of the rows that are kept by their places: in another order they are others.
+
+        It is stored beside `identity`, and compared where it was.
+        """
+        return ()
+
+    @property
     def works_in_place(self) -> bool:
         """Whether it takes rows in the shards where they are, if they are partitioned at all."""
         return False
