@@ -79,3 +79,42 @@ def test_a_column_more_does_not_meet_rows_that_wait_for_a_sliding_window(tmp_pat
         driver.step()
     with pytest.raises(PlanChanged, match="z int"):
         Driver(app_of(lambda rows, table: kept(rows.with_columns(z="v + 1"), table)), storage=tmp_path)
+
+
+def by_keys(rows, *keys):
+    """Groups by keys of which one spreads the rows already, so that they stay where they are in whatever order."""
+    counted = rows.group_by(*keys).agg(n="count(*)").named("groups")
+    return counted.group_by().agg(told=f"sum({keys[0]} * {keys[1]} + k)")
+
+
+def test_keys_in_another_order_never_change_places_in_groups_that_are_kept(tmp_path):
+    with Driver(app_of(lambda s, _: by_keys(s.dedupe("k", within="1 hour"), "k", "v")), storage=tmp_path) as driver:
+        send(driver, 1)
+        driver.step()
+    with pytest.raises(PlanChanged, match="keys in order: was"):
+        Driver(app_of(lambda s, _: by_keys(s.dedupe("k", within="1 hour"), "v", "k")), storage=tmp_path)
+
+
+def test_groups_of_a_table_by_keys_in_another_order_are_computed_anew(tmp_path):
+    with Driver(app_of(lambda _, t: by_keys(t, "k", "x")), storage=tmp_path) as driver:
+        send(driver, 1)
+        driver.step()
+    with Driver(app_of(lambda _, t: by_keys(t, "x", "k")), storage=tmp_path) as driver:
+        driver.send("t", {"k": 2, "x": 5, "y": 8, "at2": "2026-01-01 10:02"})
+        driver.run()
+        assert driver.view("out") == [{"told": (1 * 7 + 1) + (2 * 5 + 2)}]
+
+
+def test_what_was_stored_without_an_order_goes_on(tmp_path, monkeypatch):
+    kept = KEPT["streams"]
+    with monkeypatch.context() as older:
+        older.setattr("headrace.engine.program.identity._in_order", lambda _: {})
+        with Driver(app_of(kept), storage=tmp_path) as driver:
+            send(driver, 1)
+            driver.step()
+    with Driver(app_of(kept), storage=tmp_path) as driver:
+        send(driver, 2)
+        driver.run()
+        assert len(driver.view("out")) == 8
+    with pytest.raises(PlanChanged, match="kept in order: was"):
+        Driver(app_of(kept, turned=True), storage=tmp_path)

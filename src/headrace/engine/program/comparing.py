@@ -11,7 +11,7 @@ from headrace.engine.program.adopting import NOTE, PLAN, moved
 from headrace.engine.program.changes import Change, ProgramChanges
 from headrace.engine.program.differences import difference, longer_grace, place, shown_offsets, wider
 from headrace.engine.program.fill import history, new_steps
-from headrace.engine.program.identity import FORMAT, ORDER, identity
+from headrace.engine.program.identity import FORMAT, ORDERS, identity
 from headrace.engine.program.rebuilding import with_rebuilds
 from headrace.engine.storage import Storage
 from headrace.plan.chains import Chain
@@ -163,9 +163,8 @@ class _Comparison:
         return chains
 
     def _identity_of_step(self, this: Change, old: str) -> Iterator[Change]:
-        was, now = self.stored["steps"][old], dict(self.now["steps"][old])
-        if ORDER not in was:
-            now.pop(ORDER, None)
+        was, now = self.stored["steps"][old], self.now["steps"][old]
+        now = {name: value for name, value in now.items() if name in was or name not in ORDERS}  # older ones had none
         if was == now:
             return
         differs = difference(was, now)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 FORMAT = 4
 """The version of the state's files; raised when their meaning changes."""
-ORDER = "kept in order"
-"""What a step's identity calls the columns of rows that are kept by their places."""
+ORDERS = ("kept in order", "keys in order")
+"""What a step's identity calls the columns of rows that are kept by their places, and several keys, which all are."""
 
 
 def identity(plan: Plan, shards: int, name: Callable[[Node], str] | None = None) -> dict[str, Any]:
@@ -57,9 +57,15 @@ def _step(plan: Plan, node: Stateful) -> dict[str, Any]:
         "keys": _keys(node),
         **node.identity(),
         "spread by": list(plan.partitions[id(node)] or ()),
-        **({ORDER: [list(columns) for columns in node.kept_order]} if node.kept_order else {}),
+        **_in_order(node),
         "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
     }
+
+
+def _in_order(node: Stateful) -> dict[str, Any]:
+    several = any(len(keys) > 1 for keys in node.partition_keys)
+    orders = (node.kept_order, node.partition_keys if several else ())
+    return {name: list(map(list, columns)) for name, columns in zip(ORDERS, orders, strict=True) if columns}
 
 
 def _keys(node: Stateful) -> Any:
