@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import verb_values as g
@@ -66,7 +65,7 @@ def _by(programs: Programs, kind: str, value: Expression, by: Expression) -> Agg
 
     def of(rows: list[Row]) -> object:
         there = [(by.of(row), value.of(row)) for row in rows if by.of(row) is not None]
-        key = lambda pair: (ordered(pair[0]), pair[1] is None, ordered(pair[1]))  # noqa: E731 -- of equal ones null is greatest
+        key = lambda pair: (ordered(pair[0]), pair[1] is None, g.listed(pair[1]))  # noqa: E731 -- of equal ones null is greatest
         return chosen(there, key=key)[1] if there else None
 
     return Aggregated(f"{'min' if least else 'max'}_by({value.sql}, {by.sql})", kind, of)
@@ -85,15 +84,14 @@ def _ordered(values: list[Any]) -> list[Any]:
 
 
 def _listed(values: list[Any]) -> list[Any]:
-    """Return values in the order of lists: nulls inside of them are last."""
-    there = [each for each in values if each is not None]
-    return sorted(there, key=cmp_to_key(lambda one, other: g.compared(one, other, -1)))
+    """Return values in the order of lists."""
+    return sorted((each for each in values if each is not None), key=g.listed)
 
 
 def _mode(values: list[Any]) -> object:
     often = Counter(map(plain, values))
     most = max(often.values())
-    return _ordered([each for each in values if often[plain(each)] == most])[0]
+    return _listed([each for each in values if often[plain(each)] == most])[0]
 
 
 def _sum(values: list[Any]) -> object:

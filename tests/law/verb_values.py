@@ -111,6 +111,8 @@ def _inside(one: Any, other: Any, inside: int) -> int:
 
 
 ordered = cmp_to_key(compared)
+listed = cmp_to_key(lambda one, other: compared(one, other, -1))
+"""The order of lists, and of values that are the least of equally good ones: nulls inside of them are last."""
 
 
 def hashed(row: Row, names: Sequence[str]) -> tuple:
