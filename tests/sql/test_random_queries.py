@@ -12,7 +12,8 @@ def test_random_queries_give_what_a_batch_gives(seeds):
     for seed in seeds:
         played = play(seed, drawn(seed, 12), epochs=3)
         assert not played.wrong, "\n".join(played.wrong)
-        assert played.kept == 12
+        assert played.kept + played.refused.total() == 12
+        assert played.kept > 9
         answers += played.answers
     assert answers > 10 * len(seeds)
 
