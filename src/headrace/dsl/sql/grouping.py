@@ -60,8 +60,7 @@ class Selection:
         at = _position(tree, len(self.outputs)) if aliases else None
         if at is not None:
             return self.outputs[at][1]
-        if self.groups is not None and self.groups.window is not None:
-            tree = rewritten(tree, bound_of)
+        tree = tree if self.groups is None else self.groups.bounded(tree)
         resolved = self.scope.resolved(self.aliases.before_columns(tree) if aliases else tree)
         return resolved if self.groups is None else self.groups.read(resolved)
 
@@ -98,8 +97,7 @@ def selection_of(
     aliases = Aliases(context, items, scope)
     groups = Groups(context, scope, items, *_keys(select, scope, aliases))
     for tree in extra:
-        bounded = tree if groups.window is None else rewritten(tree, bound_of)
-        groups.over(scope.resolved(aliases.before_columns(bounded)))
+        groups.over(scope.resolved(aliases.before_columns(groups.bounded(tree))))
     handle, outputs = groups.outputs(compiler, [aliases.before_columns(test) for test in tests], names)
     return Selection(handle, outputs, scope, aliases, groups)
 
@@ -347,6 +345,10 @@ class Groups:
             return self.replacements[-1][1]
 
         return rewritten(tree, change)
+
+    def bounded(self, tree: exp.Expression) -> exp.Expression:
+        """Return an expression with columns instead of `window.start` and `window.end`, if there is a window."""
+        return tree if self.window is None else rewritten(tree, bound_of)
 
     def _indicator(self, part: exp.Expression) -> exp.Expression | None:
         """Return what `grouping(key)` says of a row, if that is what a part is."""

@@ -11,12 +11,10 @@ from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery
 from headrace.dsl.sql.output import column, distinct, free_name, select_outputs
-from headrace.dsl.sql.widening import cast_to, wider_type
+from headrace.dsl.sql.widening import widened, wider_type
 from headrace.dsl.stream_table import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.dsl.sql.context import Context
     from headrace.dsl.stream_table import StreamOrTable
 
@@ -35,23 +33,22 @@ def combined(tree: exp.SetOperation, left: StreamOrTable, right: StreamOrTable, 
             f"{word} of {len(left.columns)} columns with {len(right.columns)}",
             detail=f"{', '.join(left.columns)}  against  {', '.join(right.columns)}",
         )
-    pairs = zip(left.columns, right.columns, strict=True)
+    names = left.columns
     wider = [wider_type(one.type, other.type) for one, other in zip(left.schema, right.schema, strict=True)]
-    right = select_outputs(
-        right, [(name, _as(kind, other, right)) for (name, other), kind in zip(pairs, wider, strict=True)]
+    left, right = (
+        select_outputs(
+            side,
+            [
+                (name, widened(column(field.name), field.type, kind))
+                for name, field, kind in zip(names, side.schema, wider, strict=True)
+            ],
+        )
+        for side in (left, right)
     )
-    left = select_outputs(left, [(name, _as(kind, name, left)) for name, kind in zip(left.columns, wider, strict=True)])
     if isinstance(tree, exp.Union):
         rows = _united(left, right)
         return distinct(rows, context) if tree.args.get("distinct") else rows
     return _counted(tree, left, right, context)
-
-
-def _as(kind: pa.DataType | None, name: str, handle: StreamOrTable) -> exp.Expression:
-    """Return a column of a step, cast to the wider type if there is one."""
-    if kind is None or handle.schema.field(name).type == kind:
-        return column(name)
-    return cast_to(kind, column(name))
 
 
 def _united(left: StreamOrTable, right: StreamOrTable) -> StreamOrTable:

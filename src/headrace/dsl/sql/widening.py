@@ -33,9 +33,9 @@ def wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def cast_to(kind: pa.DataType, tree: exp.Expression) -> exp.Expression:
-    """Return an expression, cast to a type."""
-    return exp.cast(tree, type_name(kind), dialect="spark")
+def widened(tree: exp.Expression, kind: pa.DataType, wider: pa.DataType | None) -> exp.Expression:
+    """Return an expression of a type, cast to the wider one if there is one and it has another."""
+    return tree if wider is None or kind == wider else exp.cast(tree, type_name(wider), dialect="spark")
 
 
 def comparable(
@@ -46,10 +46,7 @@ def comparable(
     if kinds[0] is None or kinds[1] is None or shared_type(kinds[0], kinds[1]) is not None:
         return left, right
     wider = wider_type(kinds[0], kinds[1])
-    if wider is None:
-        return left, right
-    cast = [tree if kind == wider else cast_to(wider, tree) for tree, kind in zip((left, right), kinds, strict=True)]
-    return cast[0], cast[1]
+    return widened(left, kinds[0], wider), widened(right, kinds[1], wider)
 
 
 def _type(tree: exp.Expression, handle: StreamOrTable) -> pa.DataType | None:
