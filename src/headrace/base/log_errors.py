@@ -185,7 +185,7 @@ class LogClosed(PlanError):
 class LeaseLost(OutsideError):
     """A worker answers for records of a queue whose lease had run out: others have them, or had them.
 
-    `places`: the partition and offset of each; the others were answered.
+    `places`: the partition and offset of each, once; the others were answered.
     """
 
     condition = "LEASE_LOST"

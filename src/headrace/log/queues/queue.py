@@ -17,7 +17,7 @@ from headrace.log.queues.reading import Reader, ordering, rows_at
 from headrace.log.queues.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
@@ -258,11 +258,19 @@ class Queue:
         those = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, Task) else [tasks]
         if not all(isinstance(task, Task) for task in those):
             raise InvalidArgument("only tasks that `take` has returned can be answered")
-        lost = change([task.lease for task in those])
+        leases = list(dict.fromkeys(task.lease for task in those))
+        lost = change(leases)
         if self.options.in_order:
             self._bell.ring()  # the next of a key may be taken
         if lost:
-            raise LeaseLost(self.topic.name, what, [(each.partition, each.offset) for each in lost], len(those))
+            self._check_lost(leases, lost, what)
+
+    def _check_lost(self, leases: Sequence[Lease], lost: Sequence[Lease], what: str) -> None:
+        """Report lost records: those that a worker was given once more and answered with both leases are not."""
+        places = dict.fromkeys((each.partition, each.offset) for each in leases)
+        answered = {(each.partition, each.offset) for each in set(leases) - set(lost)}
+        if missing := [place for place in places if place not in answered]:
+            raise LeaseLost(self.topic.name, what, missing, len(places))
 
     # ---- looking ---------------------------------------------------------------------------------------
 
