@@ -5,16 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 MOST_AT_ONCE = 1 << 20
 """The bytes of one system call. For more, Linux 6 takes pages of 2 MB: new ones come five times as slowly (0093)."""
 _VECTORS = 512
 """The buffers of one system call."""
+AHEAD = 4 << 20
+"""So many bytes are on their way to the disk at once, where they may be before the whole file is written."""
+_WRITE = 2
+"""Of `sync_file_range`: begin to write, wait for nothing."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
 
@@ -26,6 +32,29 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def begin_sync(fd: int, first: int, size: int) -> None:
+    """Let the disk begin with bytes of a file, on Linux: who syncs the file later has less to wait for.
+
+    It promises nothing, and does not wait.
+    """
+    if call := _sync_file_range():
+        call(fd, first, size, _WRITE)
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the system's function, which Python's own modules do not have."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    found: Callable[[int, int, int, int], int] | None = call
+    return found
 
 
 def in_the_way(folder: Path) -> Path | None:
@@ -80,9 +109,16 @@ def write_all(file: IO[bytes], data: Any) -> None:
         file.write(piece)
 
 
-def write_at(fd: int, buffers: Iterable[Any], position: int) -> None:
-    """Write all buffers at a position of a file, one after the other, however many calls it takes."""
+def write_at(fd: int, buffers: Iterable[Any], position: int, *, ahead: bool = False) -> None:
+    """Write all buffers at a position of a file, one after the other, however many calls it takes.
+
+    `ahead`: the disk begins with what is written before all is; somebody will wait for it.
+    """
+    begun = position
     for views in _calls(buffers):
+        if ahead and position - begun >= AHEAD:
+            begin_sync(fd, begun, position - begun)
+            begun = position
         while views:
             written = _pwritev(fd, views, position)
             position += written

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from headrace.base.crc import crc32
-from headrace.base.disk import make_folder, pieces, sync_folder, write_all
+from headrace.base.disk import AHEAD, begin_sync, make_folder, pieces, sync_folder, write_all
 from headrace.base.errors import DamagedFile
 from headrace.kernels.arrays import room
 from headrace.kernels.narrow import is_narrow, narrowed, widened
@@ -54,7 +54,7 @@ def write_tables(
     sections = []
     with path.open("wb") as raw:
         for name, table in tables.items():
-            file = _Checked(raw)
+            file = _Checked(raw, ahead=sync is not False)
             with pa.PythonFile(file, "w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
                 for batch in table.to_batches() if isinstance(table, pa.Table) else table:
                     writer.write_batch(batch)
@@ -99,14 +99,19 @@ def read_bytes(path: Path) -> dict[str, pa.Buffer]:
 
 
 class _Checked:
-    """A file for Arrow to write to, which counts bytes and computes their checksum."""
+    """A file for Arrow to write to, which counts bytes and computes their checksum.
+
+    `ahead`: the disk begins with what is written before all is; somebody will wait for it.
+    """
 
     closed = False
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, *, ahead: bool) -> None:
         self.raw = raw
         self.size = 0
         self.checksum = 0
+        self._ahead = ahead
+        self._first, self._begun = raw.tell(), 0
 
     def write(self, data: Any) -> int:
         """Write, count, add to the checksum."""
@@ -114,6 +119,9 @@ class _Checked:
         for piece in pieces(data):
             self.checksum = crc32(piece, self.checksum)
             self.size += self.raw.write(piece)
+            if self._ahead and self.size - self._begun >= AHEAD:
+                begin_sync(self.raw.fileno(), self._first + self._begun, self.size - self._begun)
+                self._begun = self.size
         return self.size - before
 
     def tell(self) -> int:

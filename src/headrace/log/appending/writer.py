@@ -226,7 +226,7 @@ class Writer:
             now = self._stamp(state)
             fd, published = self._segment_for(size, state, now)
             buffers, after = _frames_of(fresh, published, now)
-            write_at(fd, buffers, published.position)
+            write_at(fd, buffers, published.position, ahead=self._fsync)
             if self._fsync:
                 _sync(fd)
         except BaseException:
