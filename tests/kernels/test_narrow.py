@@ -66,6 +66,14 @@ def test_columns_of_several_chunks_come_back():
     assert widened(narrowed(given)).equals(given, check_metadata=True)
 
 
+def test_parts_of_a_narrow_table_come_back():
+    given = pa.concat_tables([table().slice(0, 30), table().slice(0, 0), table().slice(70, 20)])
+    for first, count in ((0, 0), (29, 2), (40, 10)):
+        back = widened(narrowed(given).slice(first, count))
+        back.validate(full=True)
+        assert back.equals(given.slice(first, count), check_metadata=True)
+
+
 def test_what_is_near_becomes_narrow_and_nothing_else():
     narrow = narrowed(table())
     assert set(narrow.column_names) == (set(COLUMNS) - NARROW) | {f"narrow {name}" for name in NARROW}

@@ -15,6 +15,8 @@ import pyarrow as pa
 from headrace.kernels.arrays import as_64_bits, as_128_bits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _SCHEMA, _LEAST = b"headrace.schema", b"headrace.least"
@@ -46,32 +48,37 @@ def is_narrow(kind: pa.DataType) -> bool:
 def _narrow(column: pa.ChunkedArray) -> tuple[pa.Array, int] | None:
     if column.null_count or not len(column):
         return None
-    numbers = _numbers(column)
-    if numbers is None:
+    parts = _numbers(column)
+    if parts is None:
         return None
-    least, most = int(numbers.min()), int(numbers.max())
+    least, most = min(int(part.min()) for part in parts), max(int(part.max()) for part in parts)
     for size, kind in _KINDS:
         if most - least < size:
-            return pa.array(np.subtract(numbers, least).astype(kind)), least
+            narrow = _together(np.subtract, parts, least, kind)
+            return pa.Array.from_buffers(pa.from_numpy_dtype(kind), len(column), [None, narrow]), least
     return None
 
 
-def _numbers(column: pa.ChunkedArray) -> Numbers | None:
+def _numbers(column: pa.ChunkedArray) -> list[Numbers] | None:
     """Return whole numbers, times and unscaled decimals as 64 bits, or None where they are something else, or more."""
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
     if pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type):
-        parts = [chunk.view(pa.int64()).to_numpy() for chunk in column.chunks]
-    elif pa.types.is_decimal128(column.type):
-        found = [as_64_bits(chunk) for chunk in column.chunks]
-        parts = [np.ascontiguousarray(part) for part in found if part is not None]
-        if len(parts) < len(found):
-            return None
-    else:
-        return None
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return [chunk.view(pa.int64()).to_numpy() for chunk in chunks]
+    if pa.types.is_decimal128(column.type):
+        parts = [part for part in map(as_64_bits, chunks) if part is not None]
+        return parts if len(parts) == len(chunks) else None
+    return None
 
 
-def _wide(numbers: Numbers, kind: pa.DataType) -> pa.Array:
-    return as_128_bits(numbers, kind) if pa.types.is_decimal(kind) else pa.array(numbers).view(kind)
+def _together(change: np.ufunc, parts: Sequence[np.ndarray], least: int, kind: type[np.generic]) -> pa.Buffer:
+    """Write what becomes of all parts into memory of Arrow's, used again: new pages would cost more than the sums."""
+    at = 0
+    buffer = pa.allocate_buffer(sum(len(part) for part in parts) * np.dtype(kind).itemsize)
+    numbers = np.frombuffer(buffer, kind)
+    for part in parts:
+        change(part, least, out=numbers[at : at + len(part)], dtype=np.int64, casting="unsafe")
+        at += len(part)
+    return buffer
 
 
 def widened(table: pa.Table) -> pa.Table:
@@ -82,7 +89,12 @@ def widened(table: pa.Table) -> pa.Table:
     schema = pa.ipc.read_schema(pa.py_buffer(about[_SCHEMA]))
     columns = table.columns
     for at, least in json.loads(about[_LEAST]):
-        kind = schema.field(at).type
-        chunks = [_wide(chunk.to_numpy().astype(np.int64) + least, kind) for chunk in columns[at].chunks]
-        columns[at] = pa.chunked_array(chunks, kind)
+        wide = _together(np.add, [chunk.to_numpy() for chunk in columns[at].chunks], least, np.int64)
+        columns[at] = _array(wide, schema.field(at).type)
     return pa.table(columns, schema=schema)
+
+
+def _array(numbers: pa.Buffer, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(kind):
+        return as_128_bits(np.frombuffer(numbers, np.int64), kind)
+    return pa.Array.from_buffers(kind, numbers.size // 8, [None, numbers])
