@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -247,3 +249,34 @@ def _read_all(log, boundaries, everything, data):
     behind = {key: rows for key, rows in everything.items() if rows and seen.get(key, 0) != rows}
     assert set(behind) <= {key for key in everything if (0, 99) in everything}
     assert (0, 99) in everything or not behind
+
+
+def test_who_asks_whether_an_app_has_caught_up_does_not_disturb_its_plans(tmp_path, monkeypatch):
+    """Epochs that one thread notes while another one forgets what is read would be cut."""
+    bank, sink = Runs(banks(), tmp_path), Totals()
+    reads, inside, overlaps = Runs(balances(sink), tmp_path), [], []
+    ends = EpochBoundaries.ends
+
+    def watched(self, *partitions):
+        inside.append(self)
+        time.sleep(0.002)
+        overlaps.append(len(inside))
+        found = ends(self, *partitions)
+        inside.pop()
+        return found
+
+    monkeypatch.setattr(EpochBoundaries, "ends", watched)
+    with hr.Log(tmp_path / "log") as log, ThreadPoolExecutor(2) as others:
+        for seed in range(6):
+            log.topic("transfers").append(moves(20, seed))
+            bank.step()
+            asked = [others.submit(lambda: reads.engine.caught_up) for _ in range(8)]
+            reads.step(limit=3)
+            assert {each.result() for each in asked} <= {True, False}
+        while not reads.engine.caught_up:
+            reads.step()
+    bank.stop()
+    reads.stop()
+    assert set(overlaps) == {1}
+    assert sink.rows == 2 * 6 * 20
+    assert set(sink.seen) == {0}

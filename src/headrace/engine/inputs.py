@@ -68,6 +68,8 @@ class Inputs:
         self._readers: dict[str, SourceReader] = {}
         self._duck: Duck | None = None
         self._rereading = Lock()  # threads that find such records at the same time: most readers are for one at a time
+        self._opening = Lock()
+        self._aligning = Lock()  # who waits until an app has caught up asks while the app's thread plans an epoch
         self._cached_bounds: dict[str, tuple[float, Bounds]] = {}
         in_order = {step: bound.in_order for step, bound in inputs.items() if bound.in_order is not None}
         self.order = ArrivalOrder(in_order, lambda part: self.reader(part.source).append_time(part))
@@ -177,8 +179,9 @@ class Inputs:
         by_partition: dict[tuple[str, str], OffsetRange] = {}
         for group in groups.values():
             aligner, peers = self._aligner(group[0].source, bounds)
-            for offsets in aligner.align(group, bounds, peers):
-                by_partition[offsets.source, offsets.partition] = offsets
+            with self._aligning:
+                aligned = aligner.align(group, bounds, peers)
+            by_partition |= {(offsets.source, offsets.partition): offsets for offsets in aligned}
         return [by_partition[offsets.source, offsets.partition] for offsets in ranges]
 
     def _aligner(self, step: str, steps: Iterable[str]) -> tuple[SourceReader, dict[str, SourceReader]]:
@@ -321,11 +324,12 @@ class Inputs:
 
     def reader(self, step: str) -> SourceReader:
         """Return the open reader of a source."""
-        if step not in self._readers:
-            source = self.inputs[step].source
-            assert source is not None  # noqa: S101 -- what Spark reads has no ranges
-            self._readers[step] = source.open(clock=self.clock)
-        return self._readers[step]
+        with self._opening:
+            if step not in self._readers:
+                source = self.inputs[step].source
+                assert source is not None  # noqa: S101 -- what Spark reads has no ranges
+                self._readers[step] = source.open(clock=self.clock)
+            return self._readers[step]
 
     def open_readers(self) -> None:
         """Open the readers of all sources, before several threads read them."""
