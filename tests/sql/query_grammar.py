@@ -213,6 +213,9 @@ class Queries:
 
     def _joined(self, text: str, scope: list[Column], deep: int) -> tuple[str, list[Column]]:
         other, more = self._relation(deep)
+        if self.dice.random() < 0.12:
+            other, more = self._joined(other, more, deep)
+            other = f"({other})"
         pairs = [(one, two) for one in scope for two in more if _compared(one.kind, two.kind)]
         if not pairs:
             return text, scope
@@ -225,9 +228,9 @@ class Queries:
         if self.dice.random() < 0.35:
             on += f" and {self._test([*scope, *more], 0)}"
         same = one.sql.split(".")[1] if one.sql.split(".")[1:] == two.sql.split(".")[1:] else ""
-        twice = sum(column.sql.endswith(f".{same}") for column in scope) > 1
-        if same and not twice and one.kind == two.kind != MONEY and self.dice.random() < 0.2:
-            kept = [column for column in scope if column != one]
+        twice = any(sum(column.sql.endswith(f".{same}") for column in side) > 1 for side in (scope, more))
+        kept = [column for column in scope if column != one]
+        if kept and same and not twice and one.kind == two.kind != MONEY and self.dice.random() < 0.2:
             others = [] if "semi" in how or "anti" in how else [column for column in more if column != two]
             return f"{text} {how} {other} using ({same})", [*kept, *others]
         kept = scope if "semi" in how or "anti" in how else [*scope, *more]

@@ -85,6 +85,18 @@ ANSWERS = {
     "tests beside the times of two streams": (
         "select p.v from p join q on p.k = q.k and -p.v < q.w and q.at between p.at and p.at + interval 4 minutes",
     ),
+    "joins in parentheses": (
+        "select a.id as c0, b.w as c1, c.v as c2 from a left join (b join c on b.k = c.k) on a.k = b.k",
+        "select * from (c join d using (k, v))",
+        "select t.k as c0, t.w as c1, d.o as c2 from (a join b using (k)) as t left join d on d.k = t.k",
+        "select x, y from (a left join d on a.k = d.k) as t(x, p, q, r, z, y, g, h, i) where y is not null",
+        "select a.id as c0, c.v as c1 from (((a left join b on a.id = b.id)) right join c on c.k = b.k)",
+        "select c.v as c0, a.s as c1, b.s as c2 from c full join (a full join b on a.k = b.k) on c.k = a.id",
+        "select k, count(*) as n from a join (b left join c using (k)) using (k) group by k",
+        "select a.id as c0 from a left anti join (b join c on b.k = c.k and b.w <> c.v) on b.id = a.id",
+        "select s.id as c0, n as c1 from ((select id, k from a) as s) left join (values (1), (2) as v(n)) on s.k = n",
+        "select a.id as c0 from (a) join (b) on a.id = b.id where exists (select 1 from (c join d on c.k = d.k))",
+    ),
     "an order that no column of the query shows": (
         "select x from (select a.id as x, rank() over (order by b.w) as rn from a join b on a.id = b.id) where rn < 3",
     ),

@@ -14,7 +14,7 @@ from headrace.dsl.sql.matching import matched
 from headrace.dsl.sql.output import select_outputs
 from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
 from headrace.dsl.sql.ranking import Ranked, ranking_of
-from headrace.dsl.sql.relation import Relation, conjuncts
+from headrace.dsl.sql.relation import Relation, VisibleColumn, conjuncts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,8 +70,8 @@ def from_items(
     items: list[FromItem] = []
     for join in [None, *(select.args.get("joins") or ())]:
         item = found.item(first.this if join is None else join.this)
-        if item.alias and any(known.alias.lower() == item.alias.lower() for known in items):
-            raise InvalidQuery(f'two relations are called "{item.alias}"', hint="Give one an alias: from t as other.")
+        if twice := item.relation.aliases & {name for known in items for name in known.relation.aliases}:
+            raise InvalidQuery(f'two relations are called "{min(twice)}"', hint="Give one an alias: from t as other.")
         if join is not None:
             _set_join(join, item, items)
         elif select.args.get("match") is not None:
@@ -116,8 +116,21 @@ class _FromItems:
             return FromItem(called, Relation.of_step(table, called or None), tree)
         if not isinstance(tree, exp.Subquery):
             raise UnsupportedQuery(sql_text(tree) or "()", "this is not what rows can be read from")
+        if (select := _joined_in_parentheses(tree)) is not None:
+            return FromItem(called, self._joined(select, tree, called, columns), tree)
         handle = self._subquery(tree, CommonQuery(tree.this, (), self.names), called, columns)
         return FromItem(called, Relation.of_step(handle, called or None), tree)
+
+    def _joined(self, select: exp.Select, tree: exp.Expression, called: str, columns: Sequence[str]) -> Relation:
+        """Return relations that are joined in parentheses, under their own names, or under that of the parentheses."""
+        relation = self.compiler.body(select, self.names, None).relation
+        if not called:
+            return relation
+        names = [visible.name for visible in relation.columns]
+        if columns:
+            _check_count(columns, names, tree)
+        pairs = zip(relation.columns, columns or names, strict=True)
+        return Relation(relation.handle, tuple(VisibleColumn(name, (called,), seen.column) for seen, name in pairs))
 
     def matched(self, item: FromItem) -> FromItem:
         """Return the matches of a pattern in the rows of the one relation of `from`."""
@@ -158,14 +171,31 @@ class _FromItems:
         return renamed(self.compiler.first_rows(query, names, ranking, limit), columns, query)
 
 
+def _joined_in_parentheses(tree: exp.Subquery) -> exp.Select | None:
+    """Return what `(a join b on …)` is as a select; None where the parentheses hold a query."""
+    inner = tree.this
+    if isinstance(inner, exp.Subquery):
+        if not (inner.args.get("joins") or inner.args.get("alias") or _joined_in_parentheses(inner)):
+            return None
+    elif not isinstance(inner, exp.Table | exp.Values):
+        return None
+    first = inner.copy()
+    joins = first.args.pop("joins", None)
+    return exp.Select(expressions=[exp.Star()], from_=exp.From(this=first), joins=joins)
+
+
 def renamed(handle: StreamOrTable, columns: Sequence[str], tree: exp.Expression) -> StreamOrTable:
     """Return the rows under the names of `t(a, b)`."""
     if not columns:
         return handle
-    if len(columns) != len(handle.columns):
-        raise InvalidQuery(
-            f'"{sql_text(tree)}" names {len(columns)} columns of {len(handle.columns)}',
-            hint=f"Its columns are: {', '.join(handle.columns)}.",
-        )
+    _check_count(columns, handle.columns, tree)
     pairs = dict(zip(columns, handle.columns, strict=True))
     return select_outputs(handle, [(new, exp.Column(this=identifier(old))) for new, old in pairs.items()])
+
+
+def _check_count(names: Sequence[str], columns: Sequence[str], tree: exp.Expression) -> None:
+    if len(names) != len(columns):
+        raise InvalidQuery(
+            f'"{sql_text(tree)}" names {len(names)} columns of {len(columns)}',
+            hint=f"Its columns are: {', '.join(columns)}.",
+        )

@@ -79,6 +79,7 @@ class QualifiedColumns:
         for number, item in enumerate(items):
             own = [replace(each, column=qualified(number, each.column)) for each in item.relation.columns]
             self.visible.append(self._without_shared(own, item))
+            self.hidden |= item.relation.hidden
             self.after.append([list(columns) for columns in self.visible])
 
     def relation(self, count: int, *, one_sided: int | None = None) -> Relation:
@@ -121,6 +122,7 @@ class QualifiedColumns:
             self.shared.append([])
             return own
         left_of = {right: left for left, right in self.using_pairs(len(self.visible))}
+        theirs = {left_of[visible.column]: visible.of for visible in own if visible.column in left_of}
         shared = list(left_of.values())
         if item.natural:
             shared = [
@@ -130,9 +132,10 @@ class QualifiedColumns:
         for columns in self.visible:
             for at, visible in enumerate(columns):
                 if visible.column in shared:
-                    shown_under = {"inner": (*visible.of, item.alias), "right": (item.alias,), "full": ()}
+                    right = theirs[visible.column]
+                    shown_under = {"inner": (*visible.of, *right), "right": right, "full": ()}
                     columns[at] = replace(visible, of=shown_under.get(item.how, visible.of))
-                    lost = {*visible.of, item.alias} - {*columns[at].of}
+                    lost = {*visible.of, *right} - {*columns[at].of}
                     self.hidden |= {(of.lower(), visible.name.lower()) for of in lost if item.how not in _ONE_SIDED}
         return [visible for visible in own if visible.column not in left_of]
 
