@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -203,3 +206,23 @@ def test_a_row_that_is_removed_twice_counts_once():
     run.remove(np.array([], np.int64))
     assert run.live == 7
     assert run.all()["k"].to_pylist() == [0, 1, 2, 4, 6, 7, 8]
+
+
+def test_shards_that_run_at_once_share_what_a_process_remembers(tmp_path):
+    """More chains than are remembered: each thread drops the oldest ones of all. Without a lock Python crashes."""
+    interval = sys.getswitchinterval()
+
+    def open_and_save(thread):
+        dice = random.Random(thread)  # noqa: S311 -- a seed that is repeated, no secret
+        for _ in range(15_000):
+            folder = tmp_path / str(thread) / str(dice.randrange(150))
+            keyed._remember(folder, keyed._opened(folder, None, {}))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as shards:
+            list(shards.map(open_and_save, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(keyed._REMEMBERED) == keyed.REMEMBERED
+    keyed._REMEMBERED.clear()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,6 +128,7 @@ class Chain:
 
 
 _REMEMBERED: OrderedDict[Path, Chain] = OrderedDict()
+_remembering = Lock()
 _SCHEMAS: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
 """How tables look in Arrow, by their columns."""
 
@@ -389,7 +391,8 @@ def _opened(folder: Path, head: StateHead | None, tables: Mapping[str, TableSpec
 
     The memory is taken out, and put back by `save`: so a failed epoch leaves nothing behind.
     """
-    chain = _REMEMBERED.pop(folder, None) or Chain()
+    with _remembering:
+        chain = _REMEMBERED.pop(folder, None) or Chain()
     remembered = {link.file: at for at, link in enumerate(chain.links)}
     files: list[str] = []
     absorbed: set[str] = set()
@@ -420,9 +423,10 @@ def _behind(folder: Path, file: str) -> list[str]:
 
 
 def _remember(folder: Path, chain: Chain) -> None:
-    _REMEMBERED[folder] = chain
-    while len(_REMEMBERED) > REMEMBERED:
-        _REMEMBERED.popitem(last=False)
+    with _remembering:  # shards run in parallel, and the dict compares paths in Python: another thread may get in
+        _REMEMBERED[folder] = chain
+        while len(_REMEMBERED) > REMEMBERED:
+            _REMEMBERED.popitem(last=False)
 
 
 def _run(number: int, rows: pa.Table, index: pa.Table | None, spec: TableSpec) -> Run:
