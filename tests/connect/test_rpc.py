@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import headrace as hr
 from headrace.base.errors import InvalidArgument, InvalidPlan, InvalidRows, UnknownTopic
 from headrace.base.outside import NoReply, RequestFailed, Unavailable
 from headrace.base.time import ManualClock
+from headrace.connect.rpc.client import _Reader
 from headrace.connect.rpc.exchange import Received
 from headrace.log import Log
 from headrace.testing import Driver
@@ -72,6 +74,32 @@ def test_a_request_gets_its_reply_and_requests_of_many_threads_theirs(place, ser
         for each in threads:
             each.join()
         assert sorted(found) == [(n, n * 1.5) for n in range(8)]
+
+
+def test_who_cancels_a_request_does_not_keep_others_from_their_replies(place, serve):
+    """One thread reads all replies: a future that it cannot set would end it."""
+    go_on = threading.Event()
+    serve(lambda request: price(request) if go_on.wait(30) else None)
+    with hr.Client(place) as client:
+        cancelled = client.send("quotes", {"amount": 1})
+        assert cancelled.cancel()
+        go_on.set()
+        assert client.ask("quotes", {"amount": 2}) == {"price": 3.0}
+
+
+def test_a_reply_that_comes_at_the_end_of_the_time_is_the_answer(place, serve, monkeypatch):
+    """Else there would be no reply, to a request of no id."""
+    go_on, forget = threading.Event(), _Reader.forget
+
+    def late(self, future):
+        go_on.set()
+        wait([future], 30)
+        return forget(self, future)
+
+    monkeypatch.setattr(_Reader, "forget", late)
+    serve(lambda request: price(request) if go_on.wait(30) else None)
+    with hr.Client(place) as client:
+        assert client.ask("quotes", {"amount": 2}, timeout="100 milliseconds") == {"price": 3.0}
 
 
 def test_an_error_of_the_function_is_the_error_of_its_request_alone(place, serve):

@@ -78,6 +78,18 @@ def test_what_is_sent_is_decided_in_order(store):
     assert numbers(store, "s") == [*range(50), 99]
 
 
+def test_what_is_cancelled_before_it_is_decided_is_not_recorded_and_the_rest_is_answered(store):
+    """Whoever answers is one thread for all who wait: a future that it cannot set would end it."""
+    store.append("s", added(0))
+    with store._appender("s").current():  # noqa: SLF001 -- so that nothing is decided meanwhile
+        answers = [store.send("s", added(number)) for number in (1, 2, 3)]
+        assert answers[1].cancel()
+    assert [answers[0].result(30), answers[2].result(30)] == [Appended(2), Appended(3)]
+    assert not answers[0].cancel()
+    assert store.send("s", added(4)).result(30) == Appended(4)
+    assert numbers(store, "s") == [0, 1, 3, 4]
+
+
 def test_close_answers_what_was_sent(tmp_path):
     with events.EventStore(tmp_path / "log") as store:
         answers = [store.send("s", added(number)) for number in range(20)]

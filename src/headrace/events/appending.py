@@ -211,7 +211,9 @@ class Appender:
     def _answer_all(self) -> None:
         commands = []
         while self._waiting:
-            commands.append(self._waiting.popleft())
+            command = self._waiting.popleft()
+            if command.answer.set_running_or_notify_cancel():  # else somebody has cancelled what was sent
+                commands.append(command)
         if not commands:
             return
         began = self._clock.monotonic()

@@ -139,7 +139,8 @@ class EventStore:
     ) -> Future[Appended | Conflict]:
         """Do as `append`, without waiting: many that are sent before the first answer share the disk's work.
 
-        What is sent to one stream is decided in the order in which it was sent.
+        What is sent to one stream is decided in the order in which it was sent. Until that begins the answer can be
+        cancelled; then nothing is recorded.
 
         Raises:
             LogClosed: the store is closed.

@@ -16,7 +16,7 @@ from headrace.connect.rpc.exchange import DEADLINE, ERROR, ID, REPLIES, Exchange
 from headrace.connect.rpc.stores import exchange_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
@@ -89,7 +89,9 @@ class Client:
         try:
             return sent.result(micros / MICROS)
         except NotInTime:
-            raise NoReply(topic, self._forget(topic, sent), micros) from None
+            if name := self._forget(topic, sent):
+                raise NoReply(topic, name, micros) from None
+            return sent.result()  # it has come at this moment
 
     def send(
         self,
@@ -151,7 +153,8 @@ class Client:
             return reader
 
     def _forget(self, topic: str, sent: Reply) -> str:
-        return self._readers[topic].forget(sent)
+        reader = self._readers.get(topic)  # None: another thread has closed the client
+        return "" if reader is None else reader.forget(sent)
 
 
 class _Reader:
@@ -184,7 +187,7 @@ class _Reader:
     def resolve(self, name: str, row: Mapping[str, Any]) -> None:
         with self._lock:
             waiting = self._waiting.pop(name, [])
-        for future in waiting:
+        for future in _awaited(waiting):
             if row.get(ERROR) is not None:
                 future.set_exception(RequestFailed(self.topic, name, str(row[ERROR])))
             else:
@@ -214,5 +217,10 @@ class _Reader:
         self.failed = True
         with self._lock:
             waiting, self._waiting = self._waiting, {}
-        for future in [future for some in waiting.values() for future in some]:
+        for future in _awaited([future for some in waiting.values() for future in some]):
             future.set_exception(error)
+
+
+def _awaited(futures: Iterable[Reply]) -> Iterator[Reply]:
+    """Yield the futures that nobody has cancelled; from now on nobody can."""
+    return (future for future in futures if future.set_running_or_notify_cancel())
