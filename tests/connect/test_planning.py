@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -10,8 +13,10 @@ import pytest
 import headrace as hr
 from headrace.base.errors import InvalidRows
 from headrace.connect.embedded import EmbeddedTopics
+from headrace.connect.embedded.source import EmbeddedReader
 from headrace.connect.feed import DeadRecord
 from headrace.connect.topics import TopicSpec
+from headrace.engine.operation.status import describe
 from headrace.testing import Driver
 from headrace.testing.connectors import COLUMNS
 
@@ -61,6 +66,65 @@ def test_a_source_that_is_far_away_is_asked_again_only_after_a_while():
         driver.advance(0.5)
         assert not driver._engine.caught_up
         assert len(calls) == 2
+
+
+def test_a_table_is_asked_after_its_stream_also_where_another_thread_asked_for_the_stream():
+    """Else a record of the stream is looked up in a table without the record that was stored before it."""
+    app = hr.App("lookup", storage="unused", shards=1)
+    app.stream("l", "k int, l string").join(app.table("r", "k int, r string", key="k"), on="k").to_topic("out")
+    with Driver(app) as driver, ThreadPoolExecutor(1) as other:
+        engine, asked, planned = driver._engine, threading.Event(), threading.Event()
+        stream, table = engine.inputs.reader("l"), engine.inputs.reader("r")
+        stream.poll_seconds = table.poll_seconds = 0.5
+        assert engine.caught_up
+        plain = table.settled_bounds
+
+        def settled_bounds():
+            if threading.current_thread() is not threading.main_thread():
+                asked.set()
+                planned.wait(0.5)
+            return plain()
+
+        table.settled_bounds = settled_bounds
+        driver.send("r", {"k": 1, "r": "a"})
+        driver.send("l", {"k": 1, "l": "A"})
+        waiting = other.submit(engine.has_caught_up, again=True)
+        assert asked.wait(10)
+        driver.step()
+        planned.set()
+        assert waiting.result() in (True, False)
+        driver.run()
+        assert [(row["l"], row["r"]) for row in driver.read("out")] == [("A", "a")]
+
+
+def test_readers_are_asked_by_one_thread_at_a_time(monkeypatch):
+    """So a reader may have one connection: `status` and `await_caught_up` ask in the threads of who calls them."""
+    inside, overlaps = [], []
+
+    def watched(method):
+        def call(self, *given, **named):
+            inside.append(self)
+            time.sleep(0.001)
+            overlaps.append(len(set(map(id, inside))) < len(inside))
+            try:
+                return method(self, *given, **named)
+            finally:
+                inside.remove(self)
+
+        return call
+
+    for name in ("bounds", "starts", "align", "max_event_time", "lost", "committed"):
+        monkeypatch.setattr(EmbeddedReader, name, watched(getattr(EmbeddedReader, name)))
+    with Driver(counting_app()) as driver, ThreadPoolExecutor(2) as others:
+        engine = driver._engine
+        for n in range(10):
+            driver.send("t", {"k": "a", "at": n})
+            calls = [others.submit(describe, engine.plan, engine.last, engine.inputs) for _ in range(4)]
+            calls += [others.submit(engine.has_caught_up, again=True) for _ in range(4)]
+            driver.step()
+            assert all(each.result() is not None for each in calls)
+    assert overlaps
+    assert not any(overlaps)
 
 
 class Slow:

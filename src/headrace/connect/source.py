@@ -106,6 +106,9 @@ def moved(ranges: Sequence[OffsetRange], every: Sequence[OffsetRange], ends: Seq
 class SourceReader(Protocol):
     """An open source. A worker keeps it across epochs; the planner and the driver have one each.
 
+    It is asked by one thread at a time, though not always by the same one; readers of `mapped` sources are read by
+    several.
+
     Subclass it to inherit what is optional: `settled_bounds`, `starts`, `append_time`, `align`, `max_event_time`,
     `mark`, `lost`, `committed` and `close`.
     """

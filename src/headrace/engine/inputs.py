@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from threading import Lock
-from typing import TYPE_CHECKING
+from itertools import count
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,8 +53,19 @@ def read_schemas(inputs: Mapping[str, Input], program: Program) -> list[pa.Schem
     return [inputs[each.source].shape.decoded_for(each.columns) for each in program.intakes]
 
 
+class _Answer(NamedTuple):
+    """Bounds that a source has answered: a later answer has a greater number."""
+
+    number: int
+    at: float
+    bounds: Bounds
+
+
 class Inputs:
-    """The inputs of a plan, by their steps, with readers that stay open."""
+    """The inputs of a plan, by their steps, with readers that stay open.
+
+    Several threads may use it. Before and after an epoch readers are asked by one of them at a time.
+    """
 
     def __init__(
         self,
@@ -69,8 +81,9 @@ class Inputs:
         self._duck: Duck | None = None
         self._rereading = Lock()  # threads that find such records at the same time: most readers are for one at a time
         self._opening = Lock()
-        self._aligning = Lock()  # who waits until an app has caught up asks while the app's thread plans an epoch
-        self._cached_bounds: dict[str, tuple[float, Bounds]] = {}
+        self._asking = RLock()  # who waits until an app has caught up asks while the app's thread plans an epoch
+        self._numbers = count(1)
+        self._cached_bounds: dict[str, _Answer] = {}
         in_order = {step: bound.in_order for step, bound in inputs.items() if bound.in_order is not None}
         self.order = ArrivalOrder(in_order, lambda part: self.reader(part.source).append_time(part))
 
@@ -87,10 +100,12 @@ class Inputs:
         """
         read = [step for step, bound in self.inputs.items() if bound.source is not None]
         looked_up = [step for step in read if self._is_looked_up(step)]
-        before = dict(self._cached_bounds)
-        found = {step: self.bounds_of(step, again=again) for step in read if step not in looked_up}
-        fresh = again or any(self._cached_bounds[step] is not before.get(step) for step in found)
-        found |= {step: self.bounds_of(step, again=fresh) for step in looked_up}
+        with self._asking:
+            found = {step: self.bounds_of(step, again=again) for step in read if step not in looked_up}
+            latest = max((self._cached_bounds[step].number for step in found), default=0)
+            for step in looked_up:
+                known = self._cached_bounds.get(step)
+                found[step] = self.bounds_of(step, again=again or known is None or known.number < latest)
         if commit is None:
             return found
         return {step: self._begun(step, commit, each) for step, each in found.items()}
@@ -109,7 +124,8 @@ class Inputs:
     def starts(self, step: str, read: Mapping[str, int], bounds: Bounds) -> Mapping[str, int] | None:
         """Return where reading begins in the partitions that were not read; None: with their first records."""
         fresh = [partition for partition in bounds.end if partition not in read]
-        return self.reader(step).starts(fresh, fresh=not read) if fresh else None
+        with self._asking:
+            return self.reader(step).starts(fresh, fresh=not read) if fresh else None
 
     def _is_looked_up(self, step: str) -> bool:
         in_order = self.inputs[step].in_order
@@ -119,16 +135,17 @@ class Inputs:
         """Return the bounds of one source; empty for one that Spark reads. `again`: no answer is reused."""
         if self.inputs[step].source is None:
             return Bounds({}, {})
-        reader, now = self.reader(step), self.clock.monotonic()
-        cached = self._cached_bounds.get(step)
-        if cached is not None and not again and 0 <= now - cached[0] < reader.poll_seconds:
-            return cached[1]
-        bounds = reader.settled_bounds() if self._is_looked_up(step) else reader.bounds()
-        if self.upto is not None:
-            ends = self.upto.get(step, {})
-            bounds = Bounds(bounds.earliest, {p: min(end, ends.get(p, 0)) for p, end in bounds.end.items()})
-        self._cached_bounds[step] = now, bounds
-        return bounds
+        with self._asking:
+            reader, now = self.reader(step), self.clock.monotonic()
+            cached = self._cached_bounds.get(step)
+            if cached is not None and not again and 0 <= now - cached.at < reader.poll_seconds:
+                return cached.bounds
+            bounds = reader.settled_bounds() if self._is_looked_up(step) else reader.bounds()
+            if self.upto is not None:
+                ends = self.upto.get(step, {})
+                bounds = Bounds(bounds.earliest, {p: min(end, ends.get(p, 0)) for p, end in bounds.end.items()})
+            self._cached_bounds[step] = _Answer(next(self._numbers), now, bounds)
+            return bounds
 
     def need_epoch(self, commit: Commit, now: int, *, again: bool) -> bool:
         """Whether an epoch is due after a commit: for records, for where reading begins, or by the clock."""
@@ -152,7 +169,8 @@ class Inputs:
         def align(ranges: list[OffsetRange], ends: Sequence[int]) -> list[OffsetRange]:
             return self._aligned(ranges, _lowered(bounds, ranges, ends))
 
-        ordered = self.order.ordered(chosen, [offsets.end for offsets in unread], align)
+        with self._asking:
+            ordered = self.order.ordered(chosen, [offsets.end for offsets in unread], align)
         return [offsets for offsets in ordered if offsets.rows > 0]
 
     def _unread_of(self, step: str, commit: Commit, bounds: Bounds) -> list[OffsetRange]:
@@ -179,8 +197,7 @@ class Inputs:
         by_partition: dict[tuple[str, str], OffsetRange] = {}
         for group in groups.values():
             aligner, peers = self._aligner(group[0].source, bounds)
-            with self._aligning:
-                aligned = aligner.align(group, bounds, peers)
+            aligned = aligner.align(group, bounds, peers)
             by_partition |= {(offsets.source, offsets.partition): offsets for offsets in aligned}
         return [by_partition[offsets.source, offsets.partition] for offsets in ranges]
 
@@ -206,7 +223,8 @@ class Inputs:
         return lost
 
     def _lost(self, step: str, partition: str, read: int, start: int) -> int:
-        return self.reader(step).lost(partition, read, start) if start > read else 0
+        with self._asking:
+            return self.reader(step).lost(partition, read, start) if start > read else 0
 
     # ---- event time ----
 
@@ -239,7 +257,8 @@ class Inputs:
             return before
         progress = deepcopy(commit.sources.get(step, NOTHING_READ))
         for offsets in ranges:
-            time = self.reader(step).max_event_time(offsets)
+            with self._asking:
+                time = self.reader(step).max_event_time(offsets)
             if time is None or time > LAST_TIME:
                 return before
             progress.offsets[offsets.partition] = offsets.end
@@ -343,13 +362,15 @@ class Inputs:
             return
         for step, bound in self.inputs.items():
             if bound.source is not None and step in commit.sources:
-                self.reader(step).committed(commit.sources[step].offsets)
+                with self._asking:
+                    self.reader(step).committed(commit.sources[step].offsets)
 
     def close(self) -> None:
         """Close the readers."""
-        for reader in self._readers.values():
-            reader.close()
-        self._readers.clear()
+        with self._asking, self._opening:
+            for reader in self._readers.values():
+                reader.close()
+            self._readers.clear()
         if self._duck is not None:
             self._duck.close()
             self._duck = None
