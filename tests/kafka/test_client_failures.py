@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import writing
@@ -168,3 +171,21 @@ def test_a_client_that_nobody_has_any_more_ends_at_once():
         assert reports() is heard() is None
     finally:
         gc.enable()
+
+
+def test_threads_that_open_clusters_at_once_share_them():
+    addresses = [KafkaAddress.parse(f"kafka://localhost:{port}") for port in range(9100, 9150)]
+    begin, interval = threading.Barrier(4), sys.getswitchinterval()
+
+    def open_all(_):
+        begin.wait()
+        return [cluster(address) for address in addresses]
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(10):
+                administration._cluster.cache_clear()
+                assert all(len({*map(id, same)}) == 1 for same in zip(*threads.map(open_all, range(4)), strict=True))
+    finally:
+        sys.setswitchinterval(interval)

@@ -1,6 +1,8 @@
 """Topics: created, found, appended to, read and deleted."""
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -384,3 +386,19 @@ def test_any_range_after_any_appends_is_what_went_in(tmp_path_factory, appends, 
             )
             assert found.column("n").to_pylist() == everything[start:end]
             assert found.column("_offset").to_pylist() == list(range(start, end))
+
+
+def test_threads_that_ask_at_once_for_a_topic_that_was_created_again_get_the_new_one(tmp_path):
+    with Log(tmp_path, fsync=False) as log, Log(tmp_path, fsync=False) as other, ThreadPoolExecutor(4) as threads:
+        begin = threading.Barrier(4)
+
+        def found(_):
+            begin.wait()
+            return log.topic("t").id
+
+        other.create_topic("t", "id int")
+        for _ in range(50):
+            log.topic("t")
+            other.delete_topic("t")
+            new = other.create_topic("t", "id int").id
+            assert {*threads.map(found, range(4))} == {new}

@@ -127,7 +127,7 @@ class Log:
     def close(self) -> None:
         """Close all files. Batches that were read stay valid; every other call raises `LogClosed`."""
         self._folder.closed = True
-        for topic in self._topics.values():
+        for topic in list(self._topics.values()):  # another thread may just be opening one
             topic.opened.close()
         self._topics = {}
 
@@ -207,7 +207,8 @@ class Log:
             try:
                 existing.opened.meta()  # still there, and the same?
             except TopicDeleted:
-                del self._topics[name]
+                if self._topics.get(name) is existing:  # else another thread has opened the new one
+                    self._topics.pop(name, None)
             else:
                 return existing
         self._folder.check_topic(name)

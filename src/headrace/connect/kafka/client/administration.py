@@ -272,9 +272,13 @@ class Cluster:
         """Close the client, unless it was used lately, or is that of the process which this one was forked from."""
         if os.getpid() != self._process:
             return
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return  # it is being opened
+        try:
             if CLOCK.monotonic() - self._used >= IDLE_SECONDS:
                 self._client = self._heard.client = None
+        finally:
+            self._lock.release()
 
     def _admin(self) -> AdminClient:
         with self._lock:
@@ -314,11 +318,13 @@ class _Exists(Exception):
 
 
 _OPENED: WeakSet[Cluster] = WeakSet()
+_opening = threading.Lock()
 
 
 def cluster(address: KafkaAddress) -> Cluster:
     """Return the cluster at an address: the same for all callers in this process."""
-    return _cluster(address, os.getpid())
+    with _opening:
+        return _cluster(address, os.getpid())
 
 
 @lru_cache(maxsize=64)
