@@ -341,7 +341,7 @@ def test_a_full_disk_refuses_the_append_and_harms_nothing(log, monkeypatch):
     topic = log.create_topic("a", "id bigint")
     topic.append([{"id": 1}])
 
-    def full(fd, buffers, position):
+    def full(fd, buffers, position, **_):
         written(fd, buffers[:2], position)
         raise OSError(28, "No space left on device")
 
