@@ -251,6 +251,26 @@ def _read_all(log, boundaries, everything, data):
     assert (0, 99) in everything or not behind
 
 
+def test_a_topic_that_appears_after_the_bounds_were_asked_for_is_read_whole(tmp_path):
+    """Its boundaries are read, and not forgotten, by a call that does not know its partitions yet."""
+    with hr.Log(tmp_path / "log") as log:
+        log.create_topic("a", "id bigint", partitions=1)
+        known = EpochBoundaries(log)
+        writer = BoundaryWriter(log, "app/1")
+        log.create_topic("b", "id bigint", partitions=1)
+        writer.register([log.topic("a"), log.topic("b")])
+        for epoch in range(2):
+            for name in "ab":
+                log.topic(name).append([{"id": 1}] * 5, producer=producer("app/1", name), sequence=epoch)
+            spans = range(5 * epoch, 5 * epoch + 5)
+            writer.write(epoch, {"a": {0: spans}, "b": {0: spans}})
+        assert known.ends([("a", 0)], [0], [0], [0], ["a", "b"]) == [0]
+        assert known.ends([("a", 0)], [0], [0], [0]) == [0]
+        both = [("a", 0), ("b", 0)]
+        assert known.ends(both, [0, 0], [0, 3], [10, 10]) == [5, 5]
+        assert known.ends(both, [5, 5], [6, 5], [10, 10]) == [10, 10]
+
+
 def test_who_asks_whether_an_app_has_caught_up_does_not_disturb_its_plans(tmp_path, monkeypatch):
     """Epochs that one thread notes while another one forgets what is read would be cut."""
     bank, sink = Runs(banks(), tmp_path), Totals()

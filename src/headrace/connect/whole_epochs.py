@@ -63,13 +63,18 @@ class PublishedEpochs:
         return [int(end) for end in np.maximum(ends, np.array(starts, dtype=np.int64))]
 
     def _unread(self, partitions: Sequence[TopicPartition], starts: Sequence[int]) -> _Epochs:
-        """Return the epochs that are not read yet, and forget the others."""
+        """Return the epochs that are not read yet, and forget what is read of these partitions.
+
+        A partition may be missing because it was created after the bounds of this call were asked for.
+        """
         rows, indexes, boundaries = [], [], self._pending
+        elsewhere = np.ones(len(boundaries), dtype=np.bool_)
         for index, ((topic, partition), start) in enumerate(zip(partitions, starts, strict=True)):
             here = pc.and_(
                 pc.equal(boundaries.column("topic"), topic), pc.equal(boundaries.column("partition"), partition)
             )
             found = np.flatnonzero(pc.and_(here, pc.greater(boundaries.column("last"), start)).to_numpy())
+            elsewhere &= ~here.to_numpy()
             rows.append(found)
             indexes.append(np.full(found.size, index, dtype=np.int64))
         row = np.concatenate(rows)
@@ -77,7 +82,7 @@ class PublishedEpochs:
         app = apps.to_numpy()[row].astype(np.int64)
         number, first, last = (boundaries.column(name).to_numpy()[row] for name in ("epoch", "first", "last"))
         _, epoch = np.unique(app * (1 << 40) + number, return_inverse=True)
-        self._pending = boundaries.take(pa.array(np.unique(row)))
+        self._pending = boundaries.take(pa.array(np.union1d(row, np.flatnonzero(elsewhere))))
         return _Epochs(np.concatenate(indexes), epoch, first, last)
 
 

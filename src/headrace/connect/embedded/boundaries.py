@@ -153,6 +153,7 @@ class EpochBoundaries:
         starts: Sequence[int],
         wanted: Sequence[int],
         limits: Sequence[int],
+        topics: Iterable[str] = (),
     ) -> list[int]:
         """Return the end offset of each partition's range, so that all ranges together hold whole epochs.
 
@@ -163,11 +164,12 @@ class EpochBoundaries:
             starts: where their ranges start; must not go back from call to call.
             wanted: where they should end.
             limits: where they may end at most: the ends of the partitions.
+            topics: further ones that are read, which did not exist yet when the limits were asked for.
 
         """
         if not partitions or not self.log.has_topic(TOPIC):
             return list(wanted)
-        self._catch_up({topic for topic, _ in partitions})
+        self._catch_up({*topics, *(topic for topic, _ in partitions)})
         finished = list(limits)
         for index, first in self._unfinished(partitions, starts, limits):
             finished[index] = min(finished[index], first)

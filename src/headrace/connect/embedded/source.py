@@ -151,6 +151,7 @@ class EmbeddedReader(SourceReader):
             [offsets.start for offsets in every],
             [offsets.end for offsets in every],
             [bounds[offsets.source].end[offsets.partition] for offsets in every],
+            topics.values(),
         )
         return moved(ranges, every, ends)
 
