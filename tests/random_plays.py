@@ -34,6 +34,7 @@ def compare(
     *,
     change: Callable[[], None],
     answers: Callable[[str, list[dict]], tuple[Counter, Counter]],
+    end: Callable[[], None] | None = None,
 ) -> None:
     """Run epochs, and compare every view after each, until one is wrong.
 
@@ -44,13 +45,17 @@ def compare(
         played: takes the account.
         change: changes the rows before an epoch, and sends what changed.
         answers: returns a view's rows, and the right ones, of its name and what it holds.
+        end: ends the input, after which views are compared once more.
 
     """
-    for epoch in range(epochs):
+    for epoch in range(epochs + (end is not None)):
         if epoch == RESTART:
             driver.restart()
-        change()
-        driver.run()
+        if epoch < epochs:
+            change()
+            driver.run()
+        elif end is not None:
+            end()
         for view, text in views.items():
             ours, theirs = answers(view, driver.view(view))
             played.answers += bool(theirs)

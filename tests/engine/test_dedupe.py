@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -271,3 +272,14 @@ def test_another_key_or_horizon_is_another_step(tmp_path):
     for app in (deduped("11 s"), deduped("10 s", "v")):
         with pytest.raises(PlanChanged), Driver(app, storage=tmp_path):
             pass
+
+
+def test_of_rows_of_one_time_the_least_passes_with_nulls_first():
+    """As in `top` and `over`: the whole row decides, column by column, in whatever order the rows arrive."""
+    for rows in permutations([{"k": 1, "v": 2}, {"k": None, "v": 3}, {"k": 1, "v": None}]):
+        app = hr.App("least")
+        app.stream("x", "k int, v int, at timestamp", event_time="at").dedupe("at", within="1 s").to_view("first")
+        with Driver(app) as driver:
+            driver.send("x", *({**row, "at": 5} for row in rows))
+            driver.run()
+            assert [(row["k"], row["v"]) for row in driver.view("first")] == [(None, 3)]

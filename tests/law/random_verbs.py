@@ -8,62 +8,65 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
-from verb_grammar import Programs
+from verb_past import Change, Past, change
 from verb_steps import Step, TooManyPairs
-from verb_values import DOMAINS, INT, LATEST, LONG, TABLES, TEXT, Row, hashed
+from verb_streams import TimedPrograms
+from verb_values import DOMAINS, EVENTS, INT, LATEST, LONG, NOON, TABLES, TEXT, Row, hashed
 
 import headrace as hr
 from headrace.base.errors import HeadraceError
 from headrace.testing import Driver
 from random_plays import Played, compare
 
-World = dict[str, list[Row]]
-NAMED = re.compile(r"[.](join|agg|top|union)[(]")
+World = dict[str, Any]
+NAMED = re.compile(r"[.](join|agg|top|union|dedupe|suppress|changes)[(]|keep=")
 """Steps that get a name of their own."""
 MANY = 100
 """Epochs of more rows have as many different keys and texts."""
 
 
 class Rows:
-    """The rows of the tables, and random changes of them; `most` in an epoch, of keys that are as many."""
+    """Random changes of the tables and streams; `most` of one in an epoch, of keys that are as many."""
 
     def __init__(self, dice: random.Random, read: set[str], most: int) -> None:
         self.dice, self.read, self.most = dice, read, most
-        self.keyed: dict[str, dict[tuple, Row]] = {name: {} for name, (_, key) in TABLES.items() if key}
-        self.bags: dict[str, list[Row]] = {name: [] for name, (_, key) in TABLES.items() if not key}
+        self.changes: list[Change] = []
+        self.number = self.epochs = 0
+        self.ended = False
 
     def change(self, driver: Driver | None) -> None:
         """Change some rows, the same ones whatever is read, and send what the app reads."""
-        for name, (columns, key) in TABLES.items():
-            many = self.dice.choice((0, 1, self.most // 2, self.most))
-            sent = [self._changed(name, columns, key) for _ in range(many)]
-            if driver is not None and name in self.read and sent:
-                driver.send(name, *sent)
+        for _ in range(2):
+            for name in self.dice.sample(list(TABLES), len(TABLES)):
+                columns, key = TABLES[name]
+                many = self.dice.choice((0, 1, self.most // 4, self.most // 2))
+                sent = [self._changed(name, columns, key) for _ in range(many)]
+                self.number += 1
+                self.changes += [change(self.number, self.epochs, name, row) for row in sent]
+                if driver is not None and name in self.read and sent:
+                    driver.send(name, *sent)
+        self.epochs += 1
 
     def _changed(self, name: str, columns: dict[str, str], key: tuple[str, ...] | None) -> Row:
         full = {*(key or ()), *(["at"] if name == LATEST else [])}
         row = {column: self._drawn(kind, null=column not in full) for column, kind in columns.items()}
-        if key is None:
-            self.bags[name].append(row)
-            return row
-        if name == LATEST:
-            before = self.keyed[name].get(hashed(row, key))
-            if before is None or row["at"] >= before["at"]:
-                self.keyed[name][hashed(row, key)] = row
-            return row
-        self.keyed[name].pop(hashed(row, key), None)
-        if self.dice.random() < 0.3:
-            return {name: row[name] for name in key} | {"_deleted": True}
-        self.keyed[name][hashed(row, key)] = row
+        if name in EVENTS:
+            row["at"] = NOON + timedelta(seconds=self.epochs * 90 + self.dice.randrange(10) * 30)
+        if key is not None and name != LATEST and self.dice.random() < 0.3:
+            return {name: row[name] for name in (*key, *["at"] * (name in EVENTS))} | {"_deleted": True}
         return row
+
+    def end(self, driver: Driver) -> None:
+        """End the input."""
+        driver.finish()
+        self.ended = True
 
     def world(self) -> World:
         """Return the rows of this moment."""
-        return {name: list(rows.values()) for name, rows in self.keyed.items()} | {
-            name: list(rows) for name, rows in self.bags.items()
-        }
+        return Past(list(self.changes), self.epochs, self.ended).world()
 
     def _drawn(self, kind: str, *, null: bool) -> Any:
         if null and self.dice.random() < 0.2:
@@ -101,13 +104,13 @@ def _dice(seed: int) -> random.Random:
 
 def _declared(app: hr.App, dice: random.Random, programs: int, played: Played, worlds: list[World]) -> dict[str, Step]:
     """Declare the tables and the programs, and a view for each program; return the last steps by view."""
-    space, drawn, views = _tables(app), Programs(dice), {}
+    space, drawn, views = _tables(app), TimedPrograms(dice), {}
     for number in range(programs):
         last = drawn.program(dice.choice((1, 2, 3, 4)))
         if _affordable(last, worlds) and _built(last, space, played):
             space[last.name].to_view(f"v{number}")
             views[f"v{number}"] = last
-        drawn.steps = [step for step in drawn.steps if step.name in space]
+        drawn.keep(space)
     played.kept = len(views)
     return views
 
@@ -120,11 +123,14 @@ def _tables(app: hr.App) -> dict[str, Any]:
         if name == LATEST:
             tables[name] = app.stream(name, ddl, event_time="at", out_of_order="1 day").latest(*key)
         elif key:
-            tables[name] = app.table(name, ddl, key=key)
+            timing = {"event_time": "at", "out_of_order": f"{EVENTS[name]} seconds"} if name in EVENTS else {}
+            tables[name] = app.table(name, ddl, key=key, **timing)
+        elif name in EVENTS:
+            streams[name] = app.stream(name, ddl, event_time="at", out_of_order=f"{EVENTS[name]} seconds")
         else:
             streams[name] = app.stream(name, ddl)
             tables[name] = streams[name].as_table()
-    return {"streams": streams, "tables": tables}
+    return {"streams": streams, "tables": tables, "hr": hr}
 
 
 def _affordable(step: Step, worlds: list[World]) -> bool:
@@ -164,8 +170,17 @@ def _text(step: Step) -> str:
 def _compare(driver: Driver, views: dict[str, Step], rows: Rows, epochs: int, played: Played) -> None:
     def answers(view: str, held: list[Row]) -> tuple[Counter, Counter]:
         names = list(views[view].columns)
-        right = views[view].rows(rows.world())
+        right = views[view].rows(now[0])
         return Counter(hashed(row, names) for row in held), Counter(hashed(row, names) for row in right)
 
+    def changed() -> None:
+        rows.change(driver)
+        now[0] = rows.world()
+
+    def ended() -> None:
+        rows.end(driver)
+        now[0] = rows.world()
+
+    now = [rows.world()]
     texts = {view: _text(step) for view, step in views.items()}
-    compare(driver, texts, epochs, played, change=lambda: rows.change(driver), answers=answers)
+    compare(driver, texts, epochs, played, change=changed, answers=answers, end=ended)

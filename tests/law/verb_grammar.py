@@ -15,6 +15,7 @@ from verb_aggregates import aggregate
 from verb_steps import Join, Step, Top
 from verb_values import (
     CONSTANTS,
+    EVENTS,
     INT,
     KINDS,
     LIST,
@@ -31,6 +32,7 @@ from verb_values import (
     Row,
     compared,
     hashed,
+    hidden,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Programs:
         shared = [step for step in self.steps if LOOSE not in step.columns.values()]
         if shared and self.dice.random() < 0.4:
             return self.dice.choice(shared)
-        name = self.dice.choice(tuple(TABLES))
+        name = self.dice.choice([name for name, (_, key) in TABLES.items() if key or name not in EVENTS])
         columns = dict(TABLES[name][0])
         if TABLES[name][1] is None and self.dice.random() < 0.3:
             return self._branch(name, columns)
@@ -124,7 +126,7 @@ class Programs:
         return self._made(
             f"{step.name}.select({', '.join(map(repr, names))})",
             {name: step.columns[name] for name in names},
-            lambda world: [{name: row[name] for name in names} for row in step.rows(world)],
+            lambda world: [{name: row[name] for name in names} | hidden(row) for row in step.rows(world)],
             step,
         )
 
@@ -159,8 +161,8 @@ class Programs:
             step,
         )
 
-    def _union(self, step: Step) -> Step:
-        other = self._source()
+    def _union(self, step: Step, other: Step | None = None) -> Step:
+        other = other or self._source()
         kinds = self.dice.sample(KINDS, 3)
         kinds = [kind for kind in kinds if self._named(step, (kind,)) and self._named(other, (kind,))] or [INT]
         sides = []
@@ -172,7 +174,8 @@ class Programs:
                     f"{side.name}.select({given})",
                     {f"c{i}": kind for i, kind in enumerate(kinds)},
                     lambda world, side=side, values=values: [
-                        {name: value.of(row) for name, value in values.items()} for row in side.rows(world)
+                        {name: value.of(row) for name, value in values.items()} | hidden(row)
+                        for row in side.rows(world)
                     ],
                     side,
                 )

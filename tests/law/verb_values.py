@@ -25,10 +25,17 @@ TABLES = {
     "c": ({"id": INT, "k": LONG, "m": MONEY, "at": TIME, "r": STRUCT, "xs": LIST}, None),
     "d": ({"k": INT, "s": TEXT, "mp": MAP, "f": REAL}, None),
     "l": ({"k": INT, "s": TEXT, "at": TIME, "v": INT, "f": REAL}, ("k", "s")),
+    "h": ({"id": INT, "k": INT, "at": TIME, "s": TEXT, "v": LONG, "f": REAL}, ("id",)),
+    "x": ({"k": INT, "s": TEXT, "v": INT, "f": REAL, "m": MONEY, "at": TIME, "o": TRUTH}, None),
+    "y": ({"id": INT, "at": TIME, "k": LONG, "v": LONG, "r": STRUCT, "xs": LIST, "s": TEXT}, None),
 }
 """Columns and key; those without a key are streams that are read as growing tables: they have equal rows. `l` is the
 latest of a stream."""
 LATEST = "l"
+EVENTS = {"x": 60, "y": 0, "h": 30}
+"""Streams, and a table, with event time in `at`, and by how many seconds their rows may be out of order."""
+HIDDEN = ("_at", "_epoch", "_nr")
+"""What rows of these carry along in steps of streams: their time, their epoch, and when they arrived."""
 DAYS = tuple(date(2026, 1, day) for day in (1, 2, 3))
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DOMAINS: dict[str, tuple] = {
@@ -113,6 +120,11 @@ def _inside(one: Any, other: Any, inside: int) -> int:
 ordered = cmp_to_key(compared)
 listed = cmp_to_key(lambda one, other: compared(one, other, -1))
 """The order of lists, and of values that are the least of equally good ones: nulls inside of them are last."""
+
+
+def hidden(row: Row) -> Row:
+    """Return what a row of a stream carries along."""
+    return {name: row[name] for name in HIDDEN if name in row}
 
 
 def hashed(row: Row, names: Sequence[str]) -> tuple:

@@ -79,10 +79,10 @@ class Stream(Handle):
         """Let the first row of each key pass and drop the others, while the key is remembered.
 
         The first row is the one that was read in an earlier epoch; within an epoch the one of the least event time (of
-        equal times the least row, column by column). A key is remembered until the watermark has passed its first row
-        by more than `within`, so of rows in order that are no more than `within` apart one passes. Null is a key like
-        any other. Trap: rows of a key that are further apart are dropped too while the watermark has not passed, as in
-        one large epoch: choose keys that occur once, such as the id of an event.
+        equal times the least row, column by column, nulls first). A key is remembered until the watermark has passed
+        its first row by more than `within`, so of rows in order that are no more than `within` apart one passes. Null
+        is a key like any other. Trap: rows of a key that are further apart are dropped too while the watermark has not
+        passed, as in one large epoch: choose keys that occur once, such as the id of an event.
 
         A row more than `within` behind the watermark is late: its key may be forgotten. It goes to `.late`.
 

@@ -136,7 +136,8 @@ class DedupeRun:
 
     @staticmethod
     def _order(rows: pa.Table) -> str:
-        return ", ".join(["_time", *(name for name in rows.column_names if name != "_time")])
+        whole = [f"{name} ASC NULLS FIRST" for name in rows.column_names if name != "_time"]
+        return ", ".join(["_time", *whole])
 
     def _remember(self, fresh: pa.Table) -> None:
         columns = [*(fresh.column(name) for name in self.keys), fresh.column("_time")]

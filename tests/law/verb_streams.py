@@ -1,0 +1,406 @@
+"""Random programs of verbs over streams with event time, whose tables the verbs of `verb_grammar` go on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from verb_aggregates import aggregate
+from verb_grammar import Programs
+from verb_meets import Lookup, Near, bare
+from verb_overs import Dedupe, Keep, Over, Suppressed
+from verb_steps import Join, Step, Top
+from verb_values import EVENTS, INT, LONG, LOOSE, MAP, ORDERED, TABLES, TIME, Row, hashed, ordered
+from verb_windows import Windows, aggregated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from verb_overs import Walk
+
+DIRECT = ("tables", "where(", "with_columns(", "select(", "rename(")
+"""Steps of tables that change with each record, not once an epoch."""
+
+
+def roots(step: Step) -> frozenset[str]:
+    """Return the streams with event time that a step is made of."""
+    if step.code.startswith(("streams[", "tables[")) and not step.ups:
+        name = step.code.split("'")[1]
+        return frozenset({name} if name in EVENTS else ())
+    ups = step.ups[:1] if ".join(" in step.code and "within=" not in step.code else step.ups
+    return frozenset(name for up in ups for name in roots(up))
+
+
+def timed(step: Step) -> bool:
+    """Return whether a table changes as time passes, or has a time of its own."""
+    lines = "".join(step.lines())
+    return any(f"{word}['{name}']" in lines for name in EVENTS for word in ("streams", "tables"))
+
+
+def held(step: Step) -> bool:
+    """Return whether rows of a stream come later than the epoch in which they arrived."""
+    return any(".over(" in line for line in step.lines())
+
+
+def direct(step: Step) -> bool:
+    """Return whether a table changes with each record."""
+    if not step.ups:
+        return step.code.startswith("tables[")
+    return any(f".{word}" in step.code for word in DIRECT[1:]) and all(map(direct, step.ups))
+
+
+@dataclass
+class TimedPrograms(Programs):
+    """Draws steps of tables, and of streams with event time."""
+
+    timed: list[Step] = field(default_factory=list)
+    streaming: bool = False
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget the steps that could not be made."""
+        self.steps = [step for step in self.steps if step.name in names]
+        self.timed = [step for step in self.timed if step.name in names]
+
+    def _source(self) -> Step:
+        return self._from_stream() if self.dice.random() < 0.4 else super()._source()
+
+    def _made(self, code: str, columns: dict[str, str], of: Callable, *ups: Step) -> Step:
+        name = f"s{next(self.names)}"
+        step = Step(name, code.replace("{name}", name), columns, of, ups)
+        (self.timed if self.streaming else self.steps).append(step)
+        return step
+
+    # ---- streams ----
+
+    def _stream(self) -> Step:
+        self.streaming = True
+        if self.timed and self.dice.random() < 0.3:
+            step = self.dice.choice(self.timed)
+        else:
+            name = self.dice.choice([name for name in EVENTS if not TABLES[name][1]])
+            step = self._made(f"streams[{name!r}]", dict(TABLES[name][0]), lambda world: world[name])
+        for _ in range(self.dice.choice((0, 0, 1, 1, 2))):
+            if len(step.columns) > 9:
+                step = self._narrow(step)
+            verb = self.dice.choice((self._where, self._where, self._with, self._narrow, self._renamed, self._explode,
+                                     self._unions, self._dedupe, self._dedupe, self._looked_up,
+                                     self._over))  # fmt: skip
+            step = verb(step) or step
+            self.streaming = True
+        self.streaming = False
+        return step
+
+    def _unions(self, step: Step) -> Step:
+        other = self._stream()
+        self.streaming = True
+        return self._union(step, other)
+
+    def _dedupe(self, step: Step) -> Step | None:
+        keys = self._keys(step, 1)
+        if not keys or held(step):
+            return None
+        within = self.dice.choice((0, 60, 120))
+        dedupe = Dedupe(step, roots(step), tuple(keys), within)
+        listed = ", ".join(map(repr, keys))
+        return self._made(f'{step.name}.dedupe({listed}, within="{within} seconds")', step.columns, dedupe.of, step)
+
+    def _from_stream(self) -> Step:
+        draw = self.dice.random()
+        if draw < 0.15:
+            return self._from_table()
+        step = self._stream()
+        if draw < 0.25:
+            return self._suppressed(step) or self._plain(step)
+        verb = self.dice.choices(
+            (self._windowed, self._over, self._kept, self._looked_up, self._near, self._plain, self._grown,
+             self._latest),
+            (6, 4, 2, 4, 4, 1, 4, 2),
+        )[0]  # fmt: skip
+        return verb(step) or self._plain(step)
+
+    def _from_table(self) -> Step:
+        """Return windows, or rows with those before them, of a table with event time."""
+        step = self._made("tables['h']", dict(TABLES["h"][0]), lambda world: world["h"])
+        if self.dice.random() < 0.5:
+            step = self._where(step)
+        return (self._windowed if self.dice.random() < 0.6 else self._over)(step) or step
+
+    def _suppressed(self, step: Step) -> Step | None:
+        table = self._grown(step, self._aggregated)
+        every = self.dice.choice((60, 90))
+        if table is None:
+            return None
+        suppressed = Suppressed(table, roots(step), every)
+        return self._made(f'{table.name}.suppress("{every} seconds")', table.columns, suppressed.of, table)
+
+    def _plain(self, step: Step) -> Step:
+        return self._made(
+            f"{step.name}.as_table()", step.columns, lambda world: [bare(row) for row in step.rows(world)], step
+        )
+
+    def _with(self, step: Step) -> Step:
+        before, self.streaming = self.streaming, step in self.timed
+        made = super()._with(step)
+        self.streaming = before
+        return made
+
+    def _grown(self, step: Step, verb: Callable | None = None) -> Step | None:
+        """Return an aggregate or a top over all rows of a stream."""
+        made = (verb or self.dice.choice((self._aggregated, self._top)))(step)
+        if made is not None:
+            of = made.of
+            made.of = lambda world: [bare(row) for row in of(world)]
+        return made
+
+    def _latest(self, step: Step) -> Step | None:
+        keys = self._keys(step, 1)
+        lines = "".join(step.lines())
+        if not keys or held(step) or ".join(" in lines or ".union(" in lines or ".explode(" in lines:
+            return None
+
+        def of(world: dict) -> list:
+            found: dict[tuple, Row] = {}
+            for row in step.rows(world):
+                key = hashed(row, keys)
+                if all(row[name] is not None for name in keys) and (
+                    key not in found or row["_at"] >= found[key]["_at"]
+                ):
+                    found[key] = row
+            return [bare(row) for row in found.values()]
+
+        there = " and ".join(f"{name} is not null" for name in keys)  # others are dead letters, taken out everywhere
+        listed = ", ".join(map(repr, keys))
+        return self._made(f'{step.name}.where("{there}").latest({listed})', step.columns, of, step)
+
+    def _next(self, step: Step) -> Step:
+        draw = self.dice.random()
+        if draw < 0.04 and MAP not in step.columns.values() and LOOSE not in step.columns.values():
+            return self._changes(step)
+        if draw < 0.06:
+            return self._made(f"{step.name}.suppress(size=0)", step.columns, step.rows, step)
+        return super()._next(step)
+
+    def _changes(self, step: Step) -> Step:
+        """Return how often each row is there, by the changes of the rows."""
+        names = [name for name in step.columns if name != "n"]
+
+        def of(world: dict) -> list:
+            found: dict[tuple, list] = {}
+            for row in step.rows(world):
+                found.setdefault(hashed(row, names), []).append(row)
+            return [{name: rows[0][name] for name in names} | {"n": len(rows)} for rows in found.values()]
+
+        test = "_change_type in ('insert', 'update_postimage')"
+        return self._made(
+            f'{step.name}.changes().with_columns(n_="case when {test} then 1 else -1 end")'
+            f'.group_by({", ".join(map(repr, names))}).agg(n="sum(n_)").named("{{name}}_n").where("n <> 0")',
+            {name: step.columns[name] for name in names} | {"n": LONG},
+            of,
+            step,
+        )
+
+    def _maybe_late(self, step: Step, code: str, columns: dict[str, str], made: Windows | Over | Keep,
+                    of: Callable) -> Step:  # fmt: skip
+        if self.dice.random() > 0.2 or step not in self.timed:
+            return self._made(code, columns, of, step)
+        return self._made(
+            f"{code}.late.as_table()", step.columns, lambda world: [bare(row) for row in made.late(world)], step
+        )
+
+    def _kept(self, step: Step) -> Step:
+        keep = self.dice.choice((0, 60, 150))
+        kept = Keep(step, roots(step), keep)
+        return self._maybe_late(
+            step,
+            f'{step.name}.as_table(keep="{keep} seconds")',
+            step.columns,
+            kept,
+            lambda world: [bare(row) for row in kept.of(world)],
+        )
+
+    # ---- windows ----
+
+    def _windowed(self, step: Step) -> Step | None:
+        of_table = step not in self.timed
+        if len(step.columns) > 7:
+            step = self._trimmed(step)
+        keys, final = self._keys(step), self.dice.random() < 0.5
+        grace, size = self.dice.choice((0, 30, 60, 100)), self.dice.choice((60, 90, 120))
+        every, offset = self.dice.choice((30, 60)), self.dice.choice((0, 0, 7))
+        shift = f', offset="{offset} seconds"' if offset else ""
+        shape = self.dice.choice(("tumbling", "hopping", "cumulating", *["session"] * (not of_table)))
+        if shape == "tumbling":
+            text, sizes, every, gap = f'"{size} s"', (size,), size, None
+        elif shape == "hopping":
+            text, sizes, gap = f'"{size} s", "{every} s"', (size,), None
+        elif shape == "cumulating":
+            text, sizes, every, gap = f'"{size} s", "30 s"', tuple(range(30, size + 1, 30)), size, None
+        else:
+            gap = self.dice.choice((20, 30, 60))
+            text, sizes, shift = f'"{gap} s"', (0,), ""
+        windows = Windows(step, roots(step), tuple(keys), sizes, every, offset, grace, final, gap, of_table)
+        window = f'hr.{shape}({text}, grace="{grace} s"{shift})' + (', emit="final"' if final else "")
+        code = f"{step.name}.group_by({', '.join(map(repr, keys))}).window({window})"
+        if gap is None and self.dice.random() < 0.3:
+            return self._window_top(step, code, windows)
+        drawn = {f"w{at}": aggregate(self, step.columns, loose=False) for at in range(self.dice.choice((1, 2)))}
+        given = ", ".join(f'{name}="{each.sql}"' for name, each in drawn.items())
+        columns = {key: step.columns[key] for key in keys} | {"window_start": TIME, "window_end": TIME}
+        columns |= {name: each.kind for name, each in drawn.items()}
+        return self._maybe_late(step, f"{code}.agg({given})", columns, windows, aggregated(windows, drawn))
+
+    def _window_top(self, step: Step, code: str, windows: Windows) -> Step | None:
+        fitting = [name for name, kind in step.columns.items() if kind in ORDERED and name not in windows.keys]
+        if not fitting:
+            return None
+        name, down = self.dice.choice(fitting), self.dice.random() < 0.5
+        count, ties = self.dice.choice((1, 1, 2, 3)), self.dice.choice(("row_number", "rank", "dense_rank"))
+        rank = "place" if self.dice.random() < 0.4 and "place" not in step.columns else None
+        top = Top(step, (), [(name, down, None)], count, ties, rank)
+        more = (f', rank="{rank}"' if rank else "") + (f', ties="{ties}"' if ties != "row_number" else "")
+
+        def of(world: dict) -> list:
+            found = []
+            for rows, start, end in windows.groups(world):
+                for row in top.rows({step.name: [bare(row) for row in rows]}):
+                    place = {rank: row.pop(rank)} if rank else {}
+                    found.append(row | {"window_start": start, "window_end": end} | place)
+            return found
+
+        columns = step.columns | {"window_start": TIME, "window_end": TIME} | ({"place": INT} if rank else {})
+        by = f"{name} {'desc' if down else 'asc'}"
+        return self._maybe_late(step, f'{code}.top({count}, "{by}"{more})', columns, windows, of)
+
+    def _trimmed(self, step: Step) -> Step:
+        self.streaming = True
+        step = self._narrow(step)
+        self.streaming = False
+        return step
+
+    # ---- rows with the rows before them ----
+
+    def _over(self, step: Step) -> Step | None:
+        streaming = self.streaming
+        keys, final = self._keys(step), streaming or (step in self.timed and self.dice.random() < 0.5)
+        rows, back = None, None
+        columns = [name for name in ("o0", "o1", "o2", "o3", "o4", "o5") if name not in step.columns]
+        draw = self.dice.random()
+        if draw < 0.4:
+            rows = self.dice.choice(((0, 0), (1, 0), (2, 0), (2, 1), (3, 3)))
+            text = f"rows=({rows[0]}, {rows[1]})"
+        elif draw < 0.6:
+            back = self.dice.choice((0, 30, 60))
+            text = f'range="{back} seconds"'
+        else:
+            text = ""
+        drawn: dict[str, tuple[str, str, Walk]] = {}
+        for name in columns[: self.dice.choice((1, 2, 3))]:
+            drawn[name] = self._walk(step, lead=not final and back is None)
+        over = Over(
+            step, roots(step), tuple(keys), rows, back, final, {name: walk for name, (_, _, walk) in drawn.items()}
+        )
+        text = ", ".join(filter(None, (text, "" if final else 'emit="changes"')))
+        given = ", ".join(f'{name}="{sql}"' for name, (sql, _, _) in drawn.items())
+        code = f"{step.name}.group_by({', '.join(map(repr, keys))}).over({text}).agg({given})"
+        columns = step.columns | {name: kind for name, (_, kind, _) in drawn.items()}
+        if streaming:
+            return self._made(code, columns, over.of, step)
+        made = self._maybe_late(step, code, columns, over, lambda world: [bare(row) for row in over.of(world)])
+        if final and not made.code.endswith("as_table()"):
+            made.code += ".as_table()"
+        return made
+
+    def _walk(self, step: Step, *, lead: bool) -> tuple[str, str, Walk]:
+        fitting = [name for name, kind in step.columns.items() if kind in ORDERED]
+        if not fitting or self.dice.random() < 0.15:
+            return "row_number()", LONG, lambda _own, place, _rows: place + 1
+        name = self.dice.choice(fitting)
+        kind = step.columns[name]
+
+        def there(rows: list) -> list:
+            return sorted((row[name] for row in rows if row[name] is not None), key=ordered)
+
+        def moved(own: list, at: int) -> object:
+            return own[at][name] if 0 <= at < len(own) else None
+
+        walks: list[tuple[str, str, Walk]] = [
+            (f"lag({name})", kind, lambda own, place, _rows: moved(own, place - 1)),
+            (f"lag({name}, 2)", kind, lambda own, place, _rows: moved(own, place - 2)),
+            (f"first_value({name})", kind, lambda _own, _place, rows: rows[0][name] if rows else None),
+            (f"last_value({name}, true)", kind,
+             lambda _own, _place, rows: next((row[name] for row in rows[::-1] if row[name] is not None), None)),
+            (f"count({name})", LONG, lambda _own, _place, rows: len(there(rows))),
+            ("count(*)", LONG, lambda _own, _place, rows: len(rows)),
+            (f"min({name})", kind, lambda _own, _place, rows: (there(rows) or [None])[0]),
+            (f"max({name})", kind, lambda _own, _place, rows: (there(rows) or [None])[-1]),
+        ]  # fmt: skip
+        if lead:
+            walks += [(f"lead({name})", kind, lambda own, place, _rows: moved(own, place + 1))] * 2
+        if kind == INT:
+            walks += [(f"sum({name})", LONG, lambda _own, _place, rows: sum(there(rows)) if there(rows) else None)] * 3
+        return self.dice.choice(walks)
+
+    # ---- joins ----
+
+    def _pairs(self, step: Step, other: Step) -> list[tuple[str, str]]:
+        return [
+            (one, two)
+            for one, kind in step.columns.items()
+            for two, its in other.columns.items()
+            if (kind == its and kind not in (LOOSE, MAP)) or {kind, its} == {INT, LONG}
+        ]
+
+    def _joining(self, step: Step, other: Step, hows: tuple[str, ...]) -> tuple[Join, str, object] | None:
+        pairs = self._pairs(step, other)
+        if not pairs:
+            return None
+        same = [pair for pair in pairs if pair[0] == pair[1]]
+        on = [self.dice.choice(same if same and self.dice.random() < 0.5 else pairs)]
+        join = Join(step, other, tuple(on), self.dice.choice(hows), f"_r{next(self.names)}")
+        test = self.test(join.both) if self.dice.random() < 0.3 else None
+        where = f', where="{test.sql}"' if test else ""
+        text = repr(dict(on)) if on[0][0] != on[0][1] else repr([on[0][0]])
+        code = f'{step.name}.join({other.name}, on={text}, how="{join.how}", suffix="{join.suffix}"{where}'
+        return join, code, test.of if test else None
+
+    def _looked_up(self, step: Step) -> Step | None:
+        streaming, self.streaming = self.streaming, False
+        if held(step):
+            return None
+        other = super()._source()
+        if self.dice.random() < 0.5:
+            other = self.dice.choice((self._where, self._with, self._aggregated, self._top))(other) or other
+        if timed(other):
+            return None
+        if len(other.columns) > 7:
+            other = self._narrow(other)
+        drawn = self._joining(step, other, ("inner", "left"))
+        if drawn is None:
+            return None
+        join, code, test = drawn
+        lookup = Lookup(join, test, whole=not direct(other))
+        if streaming:
+            self.streaming = True
+            return self._made(f"{code})", join.both, lookup.of, step, other)
+        return self._made(
+            f"{code}).as_table()", join.both, lambda world: [bare(row) for row in lookup.of(world)], step, other
+        )
+
+    def _near(self, step: Step) -> Step | None:
+        other = self._stream()
+        if other is step:
+            return None
+        drawn = self._joining(step, other, ("inner", "left", "right", "full", "semi", "anti"))
+        if drawn is None:
+            return None
+        join, code, test = drawn
+        low, high = sorted(self.dice.choice((-90, -30, 0, 30, 60)) for _ in range(2))
+        grace = self.dice.choice((0, 0, 30, 90))
+        near = Near(join, test, roots(step) | roots(other), low, high, grace)
+        return self._made(
+            f'{code}, within=("{low} seconds", "{high} seconds"), grace="{grace} seconds").as_table()',
+            step.columns if join.how in ("semi", "anti") else join.both,
+            near.of,
+            step,
+            other,
+        )
