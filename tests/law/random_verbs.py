@@ -14,7 +14,7 @@ from typing import Any
 from verb_past import Change, Past, change
 from verb_steps import Step, TooManyPairs
 from verb_streams import TimedPrograms
-from verb_values import DOMAINS, EVENTS, INT, LATEST, LONG, NOON, TABLES, TEXT, Row, hashed
+from verb_values import DOMAINS, EVENTS, INT, LATEST, LONG, NOON, PARTITIONS, TABLES, TEXT, Row, hashed
 
 import headrace as hr
 from headrace.base.errors import HeadraceError
@@ -45,9 +45,10 @@ class Rows:
                 many = self.dice.choice((0, 1, self.most // 4, self.most // 2))
                 sent = [self._changed(name, columns, key) for _ in range(many)]
                 self.number += 1
-                self.changes += [change(self.number, self.epochs, name, row) for row in sent]
+                partition = self.dice.randrange(PARTITIONS.get(name, 1))
+                self.changes += [change(self.number, self.epochs, name, row, partition) for row in sent]
                 if driver is not None and name in self.read and sent:
-                    driver.send(name, *sent)
+                    driver.send(name, *sent, partition=partition)
         self.epochs += 1
 
     def _changed(self, name: str, columns: dict[str, str], key: tuple[str, ...] | None) -> Row:
@@ -123,10 +124,12 @@ def _tables(app: hr.App) -> dict[str, Any]:
         if name == LATEST:
             tables[name] = app.stream(name, ddl, event_time="at", out_of_order="1 day").latest(*key)
         elif key:
-            timing = {"event_time": "at", "out_of_order": f"{EVENTS[name]} seconds"} if name in EVENTS else {}
+            timing = {"event_time": "at", "out_of_order": f"{EVENTS[name]} seconds",
+                      "history": "1 hour"} if name in EVENTS else {}  # fmt: skip
             tables[name] = app.table(name, ddl, key=key, **timing)
         elif name in EVENTS:
-            streams[name] = app.stream(name, ddl, event_time="at", out_of_order=f"{EVENTS[name]} seconds")
+            streams[name] = app.stream(name, ddl, event_time="at", out_of_order=f"{EVENTS[name]} seconds",
+                                       partitions=PARTITIONS.get(name, 1))  # fmt: skip
         else:
             streams[name] = app.stream(name, ddl)
             tables[name] = streams[name].as_table()

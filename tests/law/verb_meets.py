@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from verb_past import END, PAST
+from verb_past import END, PAST, Change, Past
 from verb_values import HIDDEN, Row, hidden
 
 if TYPE_CHECKING:
@@ -47,6 +47,47 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class AsOf:
+    """A stream joined with the rows of a table that were valid at a time in its rows; no version is forgotten."""
+
+    join: Join
+    test: Test
+    roots: frozenset[str]
+    table: str
+    time: str
+    grace: int
+
+    def of(self, world: dict) -> list[Row]:
+        """Return the rows of the join whose time has come."""
+        past, found = world[PAST], []
+        for row in self.join.left.rows(world):
+            last = self._answered(row, past)
+            if last is not None:
+                found += paired(self.join, [row], self._valid(row, past, last), self.test)
+        return found
+
+    def _answered(self, row: Row, past: Past) -> int | None:
+        """Return the epoch that gives a row its answer, if it has come."""
+        if row[self.time] is None:
+            return row["_epoch"]
+        for epoch in range(row["_epoch"], past.epochs):
+            watermark = past.watermark(self.roots, epoch + 1)
+            if watermark is not None and row[self.time] + timedelta(seconds=self.grace) < watermark:
+                return epoch
+        return past.epochs if past.ended else None
+
+    def _valid(self, row: Row, past: Past, last: int) -> list[Row]:
+        """Return the versions of a moment, the last one of each key."""
+        versions: dict[tuple, Change] = {}
+        for each in past.changes:
+            before = versions.get(each.key)
+            known = each.name == self.table and each.epoch <= last and row[self.time] is not None
+            if known and each.at <= row[self.time] and (before is None or each.at >= before.at):
+                versions[each.key] = each
+        return [each.row for each in versions.values() if each.row is not None]
+
+
+@dataclass(frozen=True)
 class Near:
     """Two streams joined within seconds: right time less left time is from `low` to `high`."""
 
@@ -58,7 +99,7 @@ class Near:
     grace: int
 
     def of(self, world: dict) -> list[Row]:
-        """Return the rows of the join."""
+        """Return the rows of the join. The step holds its watermark back for them, so they are never late below."""
         sides = [self._split(step.rows(world), world) for step in (self.join.left, self.join.right)]
         now = world[PAST].watermark(self.roots)
         inner, how = type(self.join)(*[getattr(self.join, name) for name in ("left", "right", "on")],
@@ -68,14 +109,14 @@ class Near:
             for right in sides[1][0]:
                 apart = (right["_at"] - left["_at"]).total_seconds()
                 if self.low <= apart <= self.high and (pair := paired(inner, [left], [right], self.test)):
-                    found += pair
+                    found.append(pair[0] | {"_at": max(left["_at"], right["_at"]), "_epoch": 0})
                     met |= {id(left), id(right)}
         if how in ("semi", "anti"):
             found = [bare(row) for row in sides[0][0] if id(row) in met] if how == "semi" else []
         for side, (rows, late) in enumerate(sides):
             if how in (("left", "right")[side], "full") or (how == "anti" and side == 0):
                 alone = [row for row in rows if id(row) not in met and self._over(row, side, now)] + late
-                found += [self._alone(row, side) for row in alone]
+                found += [self._alone(row, side) | {"_at": row["_at"], "_epoch": 0} for row in alone]
         return found
 
     def _alone(self, row: Row, side: int) -> Row:

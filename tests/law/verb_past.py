@@ -18,7 +18,7 @@ END = datetime.max.replace(tzinfo=UTC)
 
 
 class Change(NamedTuple):
-    """A row that arrived: when, in which epoch, and where; a `None` row deletes its key; its event time."""
+    """A row that arrived, its event time and its partition; a `None` row deletes its key."""
 
     number: int
     epoch: int
@@ -26,6 +26,7 @@ class Change(NamedTuple):
     key: tuple
     row: Row | None
     at: datetime | None
+    partition: int
 
 
 @dataclass
@@ -65,13 +66,14 @@ class Past:
 
     def _mark(self, root: str, epoch: int) -> datetime | None:
         if root not in self._greatest:
-            self._greatest[root] = [
-                max(
-                    (each.at for each in self.changes if each.name == root and each.epoch < before),
-                    default=None,
-                )
-                for before in range(self.epochs + 1)
-            ]
+            self._greatest[root], own, last = [None], {}, None
+            for before in range(self.epochs):
+                for each in self.changes:
+                    if each.name == root and each.epoch == before:
+                        own[each.partition] = max(own.get(each.partition, each.at), each.at)
+                least = min(own.values(), default=None)
+                last = least if last is None else max(last, least)
+                self._greatest[root].append(last)
         greatest = self._greatest[root][epoch]
         return None if greatest is None else greatest - timedelta(seconds=EVENTS[root])
 
@@ -97,11 +99,11 @@ def _timed(each: Change) -> Row:
     """Return a row of a stream; of one with event time, with what steps in time ask for."""
     if each.name not in EVENTS or TABLES[each.name][1]:
         return each.row
-    return each.row | {"_at": each.row["at"], "_epoch": each.epoch, "_nr": each.number}
+    return each.row | {"_at": each.row["at"], "_epoch": each.epoch, "_nr": each.number, "_place": each.partition}
 
 
-def change(number: int, epoch: int, name: str, row: Row) -> Change:
+def change(number: int, epoch: int, name: str, row: Row, partition: int = 0) -> Change:
     """Return the change that a row makes that is sent."""
     key = TABLES[name][1]
     return Change(number, epoch, name, hashed(row, key) if key else (), None if "_deleted" in row else row,
-                  row.get("at"))  # fmt: skip
+                  row.get("at"), partition)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from verb_aggregates import aggregate
 from verb_grammar import Programs
-from verb_meets import Lookup, Near, bare
+from verb_meets import AsOf, Lookup, Near, bare
 from verb_overs import Dedupe, Keep, Over, Suppressed
 from verb_steps import Join, Step, Top
 from verb_values import EVENTS, INT, LONG, LOOSE, MAP, ORDERED, TABLES, TIME, Row, hashed, ordered
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from verb_overs import Walk
 
-DIRECT = ("tables", "where(", "with_columns(", "select(", "rename(")
+DIRECT = ("where(", "with_columns(", "select(", "rename(")
 """Steps of tables that change with each record, not once an epoch."""
 
 
@@ -39,14 +39,20 @@ def timed(step: Step) -> bool:
 
 def held(step: Step) -> bool:
     """Return whether rows of a stream come later than the epoch in which they arrived."""
-    return any(".over(" in line for line in step.lines())
+    return met(step) or any(".over(" in line for line in step.lines())
+
+
+def met(step: Step) -> bool:
+    """Return whether rows of a stream waited for others, so that its watermark is behind that of its sources."""
+    return any("within=(" in line for line in step.lines())
 
 
 def direct(step: Step) -> bool:
     """Return whether a table changes with each record."""
     if not step.ups:
-        return step.code.startswith("tables[")
-    return any(f".{word}" in step.code for word in DIRECT[1:]) and all(map(direct, step.ups))
+        return True
+    plain = any(f".{word}" in step.code for word in DIRECT) and ".changes(" not in step.code
+    return plain and all(map(direct, step.ups))
 
 
 @dataclass
@@ -66,6 +72,9 @@ class TimedPrograms(Programs):
 
     def _made(self, code: str, columns: dict[str, str], of: Callable, *ups: Step) -> Step:
         name = f"s{next(self.names)}"
+        for end in (").late.as_table()", ").as_table()"):  # the step with state needs a name of its own
+            if code.endswith(end) and ".named(" not in code:
+                code = f'{code.removesuffix(end)}).named("{name}_"){end[1:]}'
         step = Step(name, code.replace("{name}", name), columns, of, ups)
         (self.timed if self.streaming else self.steps).append(step)
         return step
@@ -84,15 +93,17 @@ class TimedPrograms(Programs):
                 step = self._narrow(step)
             verb = self.dice.choice((self._where, self._where, self._with, self._narrow, self._renamed, self._explode,
                                      self._unions, self._dedupe, self._dedupe, self._looked_up,
-                                     self._over))  # fmt: skip
+                                     self._over, self._met, self._met))  # fmt: skip
             step = verb(step) or step
             self.streaming = True
         self.streaming = False
         return step
 
-    def _unions(self, step: Step) -> Step:
+    def _unions(self, step: Step) -> Step | None:
         other = self._stream()
         self.streaming = True
+        if met(step) or met(other):
+            return None
         return self._union(step, other)
 
     def _dedupe(self, step: Step) -> Step | None:
@@ -113,8 +124,8 @@ class TimedPrograms(Programs):
             return self._suppressed(step) or self._plain(step)
         verb = self.dice.choices(
             (self._windowed, self._over, self._kept, self._looked_up, self._near, self._plain, self._grown,
-             self._latest),
-            (6, 4, 2, 4, 4, 1, 4, 2),
+             self._latest, self._as_of),
+            (6, 4, 2, 4, 4, 1, 4, 2, 3),
         )[0]  # fmt: skip
         return verb(step) or self._plain(step)
 
@@ -126,7 +137,7 @@ class TimedPrograms(Programs):
         return (self._windowed if self.dice.random() < 0.6 else self._over)(step) or step
 
     def _suppressed(self, step: Step) -> Step | None:
-        table = self._grown(step, self._aggregated)
+        table = None if met(step) else self._grown(step, self._aggregated)
         every = self.dice.choice((60, 90))
         if table is None:
             return None
@@ -155,18 +166,17 @@ class TimedPrograms(Programs):
     def _latest(self, step: Step) -> Step | None:
         keys = self._keys(step, 1)
         lines = "".join(step.lines())
-        if not keys or held(step) or ".join(" in lines or ".union(" in lines or ".explode(" in lines:
-            return None
+        if not keys or held(step) or any(f".{verb}(" in lines for verb in ("join", "union", "explode", "dedupe")):
+            return None  # which of several rows of one time arrived later, is not known there
 
         def of(world: dict) -> list:
-            found: dict[tuple, Row] = {}
+            found: dict[tuple, tuple[list, Row]] = {}
             for row in step.rows(world):
                 key = hashed(row, keys)
-                if all(row[name] is not None for name in keys) and (
-                    key not in found or row["_at"] >= found[key]["_at"]
-                ):
-                    found[key] = row
-            return [bare(row) for row in found.values()]
+                place = [row[name] for name in ("_at", "_epoch", "_place", "_nr")]
+                if all(row[name] is not None for name in keys) and (key not in found or place >= found[key][0]):
+                    found[key] = place, row
+            return [bare(row) for _, row in found.values()]
 
         there = " and ".join(f"{name} is not null" for name in keys)  # others are dead letters, taken out everywhere
         listed = ", ".join(map(repr, keys))
@@ -207,7 +217,9 @@ class TimedPrograms(Programs):
             f"{code}.late.as_table()", step.columns, lambda world: [bare(row) for row in made.late(world)], step
         )
 
-    def _kept(self, step: Step) -> Step:
+    def _kept(self, step: Step) -> Step | None:
+        if met(step):
+            return None
         keep = self.dice.choice((0, 60, 150))
         kept = Keep(step, roots(step), keep)
         return self._maybe_late(
@@ -224,7 +236,7 @@ class TimedPrograms(Programs):
         of_table = step not in self.timed
         if len(step.columns) > 7:
             step = self._trimmed(step)
-        keys, final = self._keys(step), self.dice.random() < 0.5
+        keys, final = self._keys(step), self.dice.random() < 0.5 and not met(step)
         grace, size = self.dice.choice((0, 30, 60, 100)), self.dice.choice((60, 90, 120))
         every, offset = self.dice.choice((30, 60)), self.dice.choice((0, 0, 7))
         shift = f', offset="{offset} seconds"' if offset else ""
@@ -280,8 +292,10 @@ class TimedPrograms(Programs):
     # ---- rows with the rows before them ----
 
     def _over(self, step: Step) -> Step | None:
-        streaming = self.streaming
-        keys, final = self._keys(step), streaming or (step in self.timed and self.dice.random() < 0.5)
+        streaming, final = self.streaming, self.streaming or (step in self.timed and self.dice.random() < 0.5)
+        if met(step) and streaming:
+            return None
+        keys, final = self._keys(step), final and not met(step)
         rows, back = None, None
         columns = [name for name in ("o0", "o1", "o2", "o3", "o4", "o5") if name not in step.columns]
         draw = self.dice.random()
@@ -296,9 +310,8 @@ class TimedPrograms(Programs):
         drawn: dict[str, tuple[str, str, Walk]] = {}
         for name in columns[: self.dice.choice((1, 2, 3))]:
             drawn[name] = self._walk(step, lead=not final and back is None)
-        over = Over(
-            step, roots(step), tuple(keys), rows, back, final, {name: walk for name, (_, _, walk) in drawn.items()}
-        )
+        walks = {name: walk for name, (_, _, walk) in drawn.items()}
+        over = Over(step, roots(step), tuple(keys), rows, back, final, walks)
         text = ", ".join(filter(None, (text, "" if final else 'emit="changes"')))
         given = ", ".join(f'{name}="{sql}"' for name, (sql, _, _) in drawn.items())
         code = f"{step.name}.group_by({', '.join(map(repr, keys))}).over({text}).agg({given})"
@@ -307,7 +320,7 @@ class TimedPrograms(Programs):
             return self._made(code, columns, over.of, step)
         made = self._maybe_late(step, code, columns, over, lambda world: [bare(row) for row in over.of(world)])
         if final and not made.code.endswith("as_table()"):
-            made.code += ".as_table()"
+            made.code += f'.named("{made.name}_").as_table()'
         return made
 
     def _walk(self, step: Step, *, lead: bool) -> tuple[str, str, Walk]:
@@ -386,21 +399,49 @@ class TimedPrograms(Programs):
             f"{code}).as_table()", join.both, lambda world: [bare(row) for row in lookup.of(world)], step, other
         )
 
-    def _near(self, step: Step) -> Step | None:
-        other = self._stream()
-        if other is step:
+    def _as_of(self, step: Step) -> Step | None:
+        times = self._named(step, (TIME,))
+        keys = self._named(step, (INT, LONG))
+        if not times or not keys or held(step):
             return None
-        drawn = self._joining(step, other, ("inner", "left", "right", "full", "semi", "anti"))
+        time, key, grace = self.dice.choice(times), self.dice.choice(keys), self.dice.choice((0, 30, 90))
+        other = self._made("tables['h']", dict(TABLES["h"][0]), lambda world: world["h"])
+        join = Join(step, other, ((key, "id"),), self.dice.choice(("inner", "left")), f"_r{next(self.names)}")
+        test = self.test(join.both) if self.dice.random() < 0.3 else None
+        where = f', where="{test.sql}"' if test else ""
+        on = repr({key: "id"}) if key != "id" else "'id'"
+        as_of = AsOf(join, test.of if test else None, roots(step) | {"h"}, "h", time, grace)
+        return self._made(
+            f'{step.name}.join({other.name}, on={on}, as_of="{time}", grace="{grace} seconds", how="{join.how}", '
+            f'suffix="{join.suffix}"{where}).as_table()',
+            join.both,
+            as_of.of,
+            step,
+            other,
+        )
+
+    def _met(self, step: Step) -> Step | None:
+        return self._within(step, ("inner", "left", "right", "full"), streaming=True)
+
+    def _near(self, step: Step) -> Step | None:
+        return self._within(step, ("inner", "left", "right", "full", "semi", "anti"), streaming=False)
+
+    def _within(self, step: Step, hows: tuple[str, ...], *, streaming: bool) -> Step | None:
+        other = self._stream()
+        self.streaming = streaming
+        if other is step or met(step) or met(other) or len(step.columns) + len(other.columns) > 16:
+            return None
+        drawn = self._joining(step, other, hows)
         if drawn is None:
             return None
         join, code, test = drawn
         low, high = sorted(self.dice.choice((-90, -30, 0, 30, 60)) for _ in range(2))
         grace = self.dice.choice((0, 0, 30, 90))
         near = Near(join, test, roots(step) | roots(other), low, high, grace)
+        columns = step.columns if join.how in ("semi", "anti") else join.both
+        code = f'{code}, within=("{low} seconds", "{high} seconds"), grace="{grace} seconds")'
+        if streaming:
+            return self._made(code, columns, near.of, step, other)
         return self._made(
-            f'{code}, within=("{low} seconds", "{high} seconds"), grace="{grace} seconds").as_table()',
-            step.columns if join.how in ("semi", "anti") else join.both,
-            near.of,
-            step,
-            other,
+            f"{code}.as_table()", columns, lambda world: [bare(row) for row in near.of(world)], step, other
         )

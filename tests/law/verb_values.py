@@ -34,8 +34,11 @@ latest of a stream."""
 LATEST = "l"
 EVENTS = {"x": 60, "y": 0, "h": 30}
 """Streams, and a table, with event time in `at`, and by how many seconds their rows may be out of order."""
-HIDDEN = ("_at", "_epoch", "_nr")
-"""What rows of these carry along in steps of streams: their time, their epoch, and when they arrived."""
+PARTITIONS = {"x": 2}
+"""How many partitions topics have; others have one."""
+HIDDEN = ("_at", "_epoch", "_nr", "_place")
+"""What rows of these carry along in steps of streams: their time, their epoch, and when and in which partition they
+arrived."""
 DAYS = tuple(date(2026, 1, day) for day in (1, 2, 3))
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DOMAINS: dict[str, tuple] = {
