@@ -421,7 +421,7 @@ class TimedPrograms(Programs):
         )
 
     def _met(self, step: Step) -> Step | None:
-        return self._within(step, ("inner", "left", "right", "full"), streaming=True)
+        return self._within(step, ("inner",), streaming=True)  # rows alone may be late below
 
     def _near(self, step: Step) -> Step | None:
         return self._within(step, ("inner", "left", "right", "full", "semi", "anti"), streaming=False)
