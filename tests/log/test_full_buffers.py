@@ -149,10 +149,10 @@ def held_disk(monkeypatch):
     """Let every write of the log wait for `gate`, after `reached` was set."""
     gate, reached, written = threading.Event(), threading.Event(), writer.write_at
 
-    def slow(fd, buffers, position):
+    def slow(fd, buffers, position, **how):
         reached.set()
         assert gate.wait(60)
-        written(fd, buffers, position)
+        written(fd, buffers, position, **how)
 
     monkeypatch.setattr(writer, "write_at", slow)
     yield gate, reached

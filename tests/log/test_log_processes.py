@@ -108,9 +108,11 @@ def test_a_writer_finds_what_another_left_that_died_before_it_was_acknowledged(t
             written = writer.write_at
             monkeypatch.setattr(writer, "_sync", lambda _: os._exit(0))
             if not finished:
-                monkeypatch.setattr(writer, "write_at", lambda fd, b, at: (written(fd, b[:2], at), os._exit(0)))
-            topic.append([{"n": 4}] * 100)
-            os._exit(1)
+                monkeypatch.setattr(writer, "write_at", lambda fd, b, at, **_: (written(fd, b[:2], at), os._exit(0)))
+            try:
+                topic.append([{"n": 4}] * 100)
+            finally:
+                os._exit(1)
         assert os.waitpid(pid, 0)[1] == 0
         assert topic.end_offsets() == {0: 4}
         more = [4] * 100 if finished else []

@@ -78,11 +78,11 @@ def test_a_retry_completes_what_a_crash_left_in_some_partitions(log, monkeypatch
     rows = [{"n": n} for n in range(20)]
     writes = []
 
-    def fails_second(fd, buffers, position):
+    def fails_second(fd, buffers, position, **how):
         writes.append(position)
         if len(writes) == 2:
             raise OSError(5, "Input/output error")
-        written(fd, buffers, position)
+        written(fd, buffers, position, **how)
 
     written = writer.write_at
     monkeypatch.setattr(writer, "write_at", fails_second)

@@ -42,11 +42,11 @@ def disk_that(monkeypatch, wrong):
     """Let every write fail for which `wrong(number of writes so far)` is true."""
     count, written = [0], writer.write_at
 
-    def write(fd, buffers, position):
+    def write(fd, buffers, position, **how):
         count[0] += 1
         if wrong(count[0]):
             raise OSError(errno.ENOSPC, "No space left on device")
-        written(fd, buffers, position)
+        written(fd, buffers, position, **how)
 
     with monkeypatch.context() as patched:
         patched.setattr(writer, "write_at", write)
@@ -139,10 +139,10 @@ def test_send_waits_while_too_much_is_unacknowledged(log, monkeypatch):
     gate, reached = threading.Event(), threading.Event()
     written = writer.write_at
 
-    def slow(fd, buffers, position):
+    def slow(fd, buffers, position, **how):
         reached.set()
         assert gate.wait(60)
-        written(fd, buffers, position)
+        written(fd, buffers, position, **how)
 
     monkeypatch.setattr(writer, "write_at", slow)
     with log.producer(max_unacknowledged=3, linger="0 ms") as producer, ThreadPoolExecutor(1) as pool:
