@@ -34,13 +34,20 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def begin_sync(fd: int, first: int, size: int) -> None:
-    """Let the disk begin with bytes of a file, on Linux: who syncs the file later has less to wait for.
+class SyncAhead:
+    """Lets the disk begin, on Linux, with what is written of a file in order: its sync has less to wait for then.
 
-    It promises nothing, and does not wait.
+    It promises nothing, and does not wait. `first`: where the writing begins.
     """
-    if call := _sync_file_range():
-        call(fd, first, size, _WRITE)
+
+    def __init__(self, fd: int, first: int) -> None:
+        self._fd, self._begun = fd, first
+
+    def reached(self, end: int) -> None:
+        """Begin with the bytes up to `end`, if they are many."""
+        if end - self._begun >= AHEAD and (call := _sync_file_range()):
+            call(self._fd, self._begun, end - self._begun, _WRITE)
+            self._begun = end
 
 
 @cache
@@ -114,11 +121,10 @@ def write_at(fd: int, buffers: Iterable[Any], position: int, *, ahead: bool = Fa
 
     `ahead`: the disk begins with what is written before all is; somebody will wait for it.
     """
-    begun = position
+    sync = SyncAhead(fd, position) if ahead else None
     for views in _calls(buffers):
-        if ahead and position - begun >= AHEAD:
-            begin_sync(fd, begun, position - begun)
-            begun = position
+        if sync is not None:
+            sync.reached(position)
         while views:
             written = _pwritev(fd, views, position)
             position += written

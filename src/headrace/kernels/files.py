@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from headrace.base.crc import crc32
-from headrace.base.disk import AHEAD, begin_sync, make_folder, pieces, sync_folder, write_all
+from headrace.base.disk import SyncAhead, make_folder, pieces, sync_folder, write_all
 from headrace.base.errors import DamagedFile
 from headrace.kernels.arrays import room
 from headrace.kernels.narrow import is_narrow, narrowed, widened
@@ -53,8 +53,9 @@ def write_tables(
     make_folder(path.parent, sync=sync is True)
     sections = []
     with path.open("wb") as raw:
+        ahead = None if sync is False else SyncAhead(raw.fileno(), 0)
         for name, table in tables.items():
-            file = _Checked(raw, ahead=sync is not False)
+            file = _Checked(raw, ahead)
             with pa.PythonFile(file, "w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
                 for batch in table.to_batches() if isinstance(table, pa.Table) else table:
                     writer.write_batch(batch)
@@ -101,17 +102,16 @@ def read_bytes(path: Path) -> dict[str, pa.Buffer]:
 class _Checked:
     """A file for Arrow to write to, which counts bytes and computes their checksum.
 
-    `ahead`: the disk begins with what is written before all is; somebody will wait for it.
+    `ahead`: the disk begins with what is written of the file before all is; somebody will wait for it.
     """
 
     closed = False
 
-    def __init__(self, raw: Any, *, ahead: bool) -> None:
+    def __init__(self, raw: Any, ahead: SyncAhead | None) -> None:
         self.raw = raw
         self.size = 0
         self.checksum = 0
-        self._ahead = ahead
-        self._first, self._begun = raw.tell(), 0
+        self._first, self._ahead = raw.tell(), ahead
 
     def write(self, data: Any) -> int:
         """Write, count, add to the checksum."""
@@ -119,9 +119,8 @@ class _Checked:
         for piece in pieces(data):
             self.checksum = crc32(piece, self.checksum)
             self.size += self.raw.write(piece)
-            if self._ahead and self.size - self._begun >= AHEAD:
-                begin_sync(self.raw.fileno(), self._first + self._begun, self.size - self._begun)
-                self._begun = self.size
+            if self._ahead is not None:
+                self._ahead.reached(self._first + self.size)
         return self.size - before
 
     def tell(self) -> int:
