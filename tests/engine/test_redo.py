@@ -180,9 +180,24 @@ def test_a_small_epoch_on_spark_has_a_log_too(tmp_path):
 
 def test_large_files_are_synced_by_themselves(tmp_path, monkeypatch):
     monkeypatch.setattr(logs_of_tasks, "SMALL_BYTES", 0)
+    synced, plain = [], os.fsync
+
+    def fsync(handle):
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+        plain(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
     with Driver(two_lines(tmp_path), storage=tmp_path) as running:
         epochs(running, 2)
         assert logs(tmp_path) == []
+        state = [path for path in tmp_path.glob("state/*/*/000000000001-*") if path in synced]
+        staged = [path for path in synced if path.suffix == ".rows" and path.parent.name == "000000000001"]
+        assert state
+        assert staged
+        last = max(synced.index(path) for path in (*state, *staged))
+        names = {folder for path in (*state, *staged) for folder in path.parents if folder.is_relative_to(tmp_path)}
+        after = synced[last + 1 : last + 1 + len(names)]
+        assert sorted(after) == sorted(names), "each folder once, and before anything else"
         running.crash(at="before_bounds")
         running.restart()
         assert outputs(running) == expected(4)

@@ -1,9 +1,9 @@
 """The redo log of an epoch: its small files in one, so that one sync makes all of them durable.
 
-To sync a file and its folder is to wait for the disk twice. So a task writes its small files unsynced, and their bytes
-once more into `epochs/<epoch>.<attempt>.redo`, which is on the disk before the epoch is committed. After a power cut
-the next start writes them again from there; when they are on the disk themselves, the log is removed
-(`engine/redo.py`).
+To sync a file and its folder is to wait for the disk twice. So a task syncs its large files at its end, each folder
+once. It writes its small files unsynced, and their bytes once more into `epochs/<epoch>.<attempt>.redo`, which is on
+the disk before the epoch is committed. After a power cut the next start writes them again from there; when they are on
+the disk themselves, the log is removed (`engine/redo.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from headrace.base.disk import make_folder, sync_folder
+from headrace.base.disk import begin_sync, make_folder, sync_folder
 from headrace.kernels.files import write_bytes
 
 if TYPE_CHECKING:
@@ -33,29 +33,30 @@ class RedoLog:
         self._path = storage / "epochs" / f"{epoch:012d}.{attempt}{SUFFIX}"
         make_folder(self._path.parent, sync=True)  # before a file that is not synced is the first in it
         self._contents: dict[str, bytes] = {}
+        self._large: list[Path] = []
         self._room = MOST_BYTES
         self._lock = Lock()
 
     def add(self, path: Path, size: int) -> None:
-        """Take charge of a file that has just been written; one that is large is synced now."""
+        """Take charge of a file that has just been written; the disk begins with one that is large."""
         with self._lock:
             small = size <= min(SMALL_BYTES, self._room)
             if small:
                 self._room -= size
+            else:
+                self._large.append(path)
         if small:
             self._contents[path.relative_to(self._storage).as_posix()] = path.read_bytes()
         else:
-            sync_file(path, self._storage)
+            begin_sync(path)
 
     def write(self) -> None:
-        """Write the log: all files that were taken survive a power cut from now on."""
+        """Sync the large files and write the log: all files that were taken survive a power cut from now on."""
+        for path in self._large:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        folders = {folder for path in self._large for folder in path.relative_to(self._storage).parents}
+        for folder in sorted(folders, reverse=True):
+            sync_folder(self._storage / folder)
         if self._contents:
             write_bytes(self._path, self._contents)
-
-
-def sync_file(path: Path, storage: Path) -> None:
-    """Sync a file, and the names of it and its folders in a storage."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    for folder in path.relative_to(storage).parents:
-        sync_folder(storage / folder)
