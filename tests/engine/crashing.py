@@ -1,8 +1,8 @@
 """The app that crashes: a stateless topic, a windowed topic, two views, late rows, and a step below a step.
 
 With `joins` also tables, a join of every kind, and a ranking. Run as a program it processes what is there on Spark,
-and is killed at a point: `crashing.py STORAGE POINT [deep] [spread]`; `deep`: not before a task has staged results of
-its state; `partition_keys`: no epoch is run by one task.
+and is killed at a point: `crashing.py STORAGE POINT [deep] [spread] [beside]`; `deep`: not before a task has staged
+results of its state; `spread`: no epoch is run by one task; `beside`: by a process beside the worker of its task.
 """
 
 from __future__ import annotations
@@ -97,6 +97,16 @@ class KillDeep(Kill):
             super().__call__(point)
 
 
+@dataclass(frozen=True)
+class KillBeside(Kill):
+    """Kills in a process beside a worker of Spark's: it, and the process of the app."""
+
+    def __call__(self, point):
+        """Come by a point."""
+        if any("shard_processes" in word for word in sys.orig_argv):
+            super().__call__(point)
+
+
 if __name__ == "__main__":
     plain = running.settings
     storage, point, *how = sys.argv[1:]
@@ -106,8 +116,9 @@ if __name__ == "__main__":
     def settings(app, *, shards):
         """Settings that kill."""
         fault = KillDeep(kill.point, kill.process, kill.marker, Path(storage), before) if "deep" in how else kill
+        fault = KillBeside(kill.point, kill.process, kill.marker) if "beside" in how else fault
         made = plain(app, shards=shards)
-        return replace(made, fault=fault, small=-1 if "spread" in how else made.small)
+        return replace(made, fault=fault, small=-1 if "spread" in how else made.small, beside="beside" in how)
 
     running.settings = settings
     with make(storage, joins=True).start() as started:

@@ -122,7 +122,12 @@ SPREAD = [("after_staging", "deep", "spread"), ("during_snapshot", "spread"), ("
 """Epochs as small as these are one task of Spark; so here they are spread over stages, as large ones are."""
 
 
-PLACES = [pytest.param(place, id=" ".join(place)) for place in [*((point,) for point in POINTS), *DEEP, *SPREAD]]
+BESIDE = [(point, "beside") for point in ("before_staging", "after_staging", "during_snapshot")]
+"""A process that runs some of the shards for Spark's worker dies; what dies elsewhere in such an epoch is in DEEP."""
+
+
+ALL = [*((point,) for point in POINTS), *DEEP, *SPREAD, *BESIDE]
+PLACES = [pytest.param(place, id=" ".join(place)) for place in ALL]
 
 
 @pytest.mark.prove

@@ -6,72 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from small_epochs import SIZES, TICKS, Kept, made, played, settings
 
 import headrace as hr
-from headrace.base.time import SystemClock
 from headrace.engine.engine import Engine
-from headrace.engine.epoch import Settings
 from headrace.engine.inprocess import InProcess
 from headrace.engine.input import only_mapped
-from headrace.engine.levels import run_levels
+from headrace.engine.levels import each_shard, run_levels
 from headrace.engine.lowering import lower
 from headrace.engine.pace import MOST_ROWS, SMALL_ROWS
 from headrace.engine.watermarks import EpochTimes
 from headrace.kernels.task import Outcome, Report
 from headrace.testing import Driver
-
-CARS = "id int, owner int, worth int"
-TICKS = "car int, speed int, at timestamp"
-SIZES = [3, 40, 5, 0, 60, 1, 2, 35, 50, 4]
-"""Rows of each epoch and topic: with 20 at most to be small, some are and some are not."""
-
-
-class Kept:
-    """A sink that keeps the delta of each epoch as a bag."""
-
-    def __init__(self, name):
-        self.name, self.epochs = name, {}
-
-    def write(self, epoch, rows):
-        """Take an epoch's delta."""
-        self.epochs[epoch] = sorted(map(repr, rows.drop_columns(["_time"]).to_pylist()))
-
-
-def made(storage):
-    """Return an app with three levels of state, scanned and looked up, and its sinks."""
-    app = hr.App("small", storage=storage, shards=2)
-    cars = app.table("cars", CARS, key="id", partitions=2)
-    ticks = app.stream("ticks", TICKS, event_time="at", partitions=2)
-    sinks = [Kept(name) for name in ("owners", "windows", "beside", "pairs")]
-    owners = cars.group_by("owner").agg(n="count(*)", worth="sum(worth)").named("owners")
-    owners.to(sinks[0])
-    ticks.group_by("car").window(hr.tumbling("5 s", grace="1 s")).agg(n="count(*)", top="max(speed)").to(sinks[1])
-    ticks.join(cars, on={"car": "id"}).to(sinks[2])
-    cars.join(owners, on="owner").select("id", "owner", "n").to(sinks[3])
-    return app, sinks
-
-
-def feed(log, number, size):
-    """Append an epoch's rows: cars that change and go, ticks in disorder."""
-    if not size:
-        return
-    cars = [{"id": (7 * number + i) % 23, "owner": (i * number) % 5, "worth": 10 * i + number} for i in range(size)]
-    ticks = [{"car": i % 9, "speed": i * number % 70, "at": 1_000 * number + 37 * (size - i)} for i in range(size)]
-    log.topic("cars").append(cars)
-    log.topic("ticks").append(ticks)
-
-
-def played(engine, carrier, step):
-    """Run an epoch for each of the sizes and return the commits."""
-    commits = []
-    for number, size in enumerate(SIZES):
-        feed(engine.outside.log, number, size)
-        commits.append(step(carrier))
-    return commits
-
-
-def settings(storage, small=SMALL_ROWS):
-    return Settings(storage=storage, topics=None, shards=2, clock=SystemClock(), sync=False, partitions=2, small=small)
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +183,7 @@ def test_records_that_are_decoded_or_dated_are_not_mapped(tmp_path, options, map
 
     app = hr.App("reads", storage=tmp_path)
     app.stream("ticks", TICKS, **options).group_by("car").agg(n="count(*)").to_view("counts")
-    inputs = Outside(app.plan(), tmp_path, None, clock=SystemClock()).inputs
+    inputs = Outside(app.plan(), tmp_path, None, clock=settings(tmp_path).clock).inputs
     assert only_mapped(inputs) == mapped
 
 
@@ -280,7 +226,7 @@ def test_functions_of_a_user_are_never_called_from_two_threads():
     def run(_level, shard, _inputs):
         return Outcome(report=Report(shard=shard))
 
-    reports = run_levels(program, [Outcome()], run, each)
+    reports = run_levels(program, [Outcome()], each_shard(program.shards, run, each))
     assert [level.calls_users for level in program.levels] == [True, True, False]
     assert len(reports) == 1 + 2 * 2
     assert asked == [[0, 1]], "the last level alone"

@@ -27,8 +27,10 @@ class Settings:
     """How an engine runs.
 
     `sync`: whether files survive a power cut; False is faster, for tests. `small`: an epoch of at most so many rows may
-    run as one Spark task (`spark/single_task.py`); None: as many as pay where Spark runs. Of a replay, `upto` has the
-    offsets up to which sources are read, and `until` by step the latest watermark that it may work with.
+    run as one Spark task (`spark/single_task.py`); None: as many as pay where Spark runs. `beside`: whether processes
+    beside Spark's worker run such epochs from the first one on, for tests; else they do when they are worth it. Of a
+    replay, `upto` has the offsets up to which sources are read, and `until` by step the latest watermark that it may
+    work with.
     """
 
     storage: Path
@@ -38,6 +40,7 @@ class Settings:
     sync: bool = True
     partitions: int | None = None
     small: int | None = None
+    beside: bool = False
     upto: Mapping[str, Mapping[str, int]] | None = None
     until: Mapping[str, int | None] = field(default_factory=dict)
     fault: Callable[[str], None] = no_fault

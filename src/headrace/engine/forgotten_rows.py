@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.engine.changelogs import DELETED
-from headrace.engine.levels import run_levels
+from headrace.engine.levels import each_shard, run_levels
 from headrace.engine.lowering import lower
 from headrace.engine.private import Destroyed, opened
 from headrace.engine.program.fill import fill_of, history
@@ -97,7 +97,7 @@ class ForgottenRows:
                 duck.close()
 
         folder = self.storage.staging(commit.epoch)
-        for report in run_levels(program, [run(program.levels[0], 0, {})], run):
+        for report in run_levels(program, [run(program.levels[0], 0, {})], each_shard(program.shards, run)):
             for each in report.staged:
                 rows = self._fresh(commit, each.sink, read_tables(folder / each.file)[0]["rows"])
                 if rows.num_rows:

@@ -11,7 +11,7 @@ from headrace.base.memory import cores
 from headrace.engine.epoch import task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_dealt
-from headrace.engine.levels import run_levels
+from headrace.engine.levels import each_shard, run_levels
 from headrace.engine.outside import no_spark
 from headrace.engine.program.fill import filled
 from headrace.kernels.duck import IN_MEMORY, Duck, give_back, open_host
@@ -118,7 +118,7 @@ class InProcess:
             duck_of=lambda number: nullcontext(self._duck(0, number)),
             map_parts=self.map_shards,
         )
-        reports = run_levels(program, first, run, self.map_shards)
+        reports = run_levels(program, first, each_shard(program.shards, run, self.map_shards))
         if redo is not None:
             redo.write()
         return reports

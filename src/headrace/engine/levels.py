@@ -15,20 +15,18 @@ if TYPE_CHECKING:
 
     Received = dict[int, list[pa.Table]]
     RunLevel = Callable[[Level, int, Received], Outcome]
+    Take = Callable[[int], Received]
+    RunShards = Callable[[Level, Take], Iterable[Outcome]]
 
 
-def run_levels(
-    program: Program, first: Sequence[Outcome], run: RunLevel, map_shards: Callable[..., Iterable[Outcome]] = map
-) -> list[Report]:
+def run_levels(program: Program, first: Sequence[Outcome], run: RunShards) -> list[Report]:
     """Run the levels after level 0 for every shard, and return all reports, level 0's first.
-
-    Levels that call a user's functions run their shards one after the other: these functions may not be thread-safe.
 
     Args:
         program: the levels.
         first: the outcomes of level 0.
-        run: runs a level for a shard on its input, by delta number.
-        map_shards: `map`, or a `map` that runs the shards of a level in parallel and keeps their order.
+        run: runs a level for all shards, and returns their outcomes in order. It takes a shard's input, by delta
+            number, once.
 
     """
     inbox: dict[tuple[int, int], Received] = {}
@@ -36,16 +34,34 @@ def run_levels(
     for outcome in first:
         _deliver(inbox, outcome)
     for level in program.levels[1:]:
-        map_level = map if level.calls_users else map_shards
-        for outcome in list(map_level(partial(_run, run, level, inbox), range(program.shards))):
+        for outcome in list(run(level, partial(_take, inbox, level))):
             _deliver(inbox, outcome)
             outcomes.append(outcome)
     return [outcome.report for outcome in outcomes]
 
 
-def _run(run: RunLevel, level: Level, inbox: dict[tuple[int, int], Received], shard: int) -> Outcome:
+def each_shard(shards: int, run: RunLevel, map_shards: Callable[..., Iterable[Outcome]] = map) -> RunShards:
+    """Return what runs a level for each of so many shards.
+
+    Levels that call a user's functions run their shards one after the other: these functions may not be thread-safe.
+
+    Args:
+        shards: how many there are.
+        run: runs a level for a shard on its input, by delta number.
+        map_shards: `map`, or a `map` that runs the shards of a level in parallel and keeps their order.
+
+    """
+
+    def run_shards(level: Level, take: Take) -> Iterable[Outcome]:
+        map_level = map if level.calls_users else map_shards
+        return map_level(lambda shard: run(level, shard, take(shard)), range(shards))
+
+    return run_shards
+
+
+def _take(inbox: dict[tuple[int, int], Received], level: Level, shard: int) -> Received:
     received = inbox.pop((level.number, shard), {})
-    return run(level, shard, {number: received.get(edge, []) for edge, number in level.receives})
+    return {number: received.get(edge, []) for edge, number in level.receives}
 
 
 def _deliver(inbox: dict[tuple[int, int], Received], outcome: Outcome) -> None:

@@ -31,7 +31,7 @@ from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
 from headrace.engine.spark.imports import importable
 from headrace.engine.spark.manifests import manifest, manifest_of_batch
-from headrace.engine.spark.planning import small_rows
+from headrace.engine.spark.planning import is_one_machine, small_rows
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import forget_lost, query_session, session, settings_of
@@ -114,6 +114,8 @@ class SparkCarrier:
             fault=engine.settings.fault,
             base=base,
             small=self._small(),
+            processes=self._processes(),
+            beside=engine.settings.beside,
             query=uuid.uuid4().hex,
             ahead=engine.ahead,
         )
@@ -124,6 +126,11 @@ class SparkCarrier:
         calls_users = any(level.calls_users for level in self.engine.program.levels)
         one_thread = calls_users or not only_mapped(self.engine.outside.inputs)
         return small_rows(str(self.spark.sparkContext.master), one_thread=one_thread)
+
+    def _processes(self) -> int:
+        """Return how many may run a small epoch: on a cluster one, since an executor's memory is counted."""
+        context = self.spark.sparkContext
+        return int(context.defaultParallelism) if is_one_machine(str(context.master)) else 1
 
     def _input(self, job: tasks.Job) -> DataFrame:
         epochs = f"headrace_{job.app_id}"

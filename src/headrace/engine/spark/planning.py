@@ -68,6 +68,11 @@ def commit_before(storage: Path, app: str, epoch: int) -> Commit:
     return Commit(epoch=-1) if epoch == 0 else Storage(storage, app).read_commit(epoch - 1)
 
 
+def is_one_machine(master: str) -> bool:
+    """Return whether this machine is all that a master of Spark's has."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
 def small_rows(master: str, *, one_thread: bool) -> int:
     """Return how many rows a small epoch may have under a master of Spark's.
 
@@ -76,7 +81,7 @@ def small_rows(master: str, *, one_thread: bool) -> int:
         one_thread: whether a program decodes its input, or calls functions of the user's: one thread of a task does.
 
     """
-    if not master.startswith("local") or master.startswith("local-cluster"):
+    if not is_one_machine(master):
         return SMALL_ROWS
     return SMALL_ROWS_OF_ONE_THREAD if one_thread else SMALL_ROWS_OF_ONE_MACHINE
 

@@ -2,7 +2,8 @@
 
 A stage of Spark takes at least 20 to 40 ms, and a join of tables has three. So the planner decides for each epoch
 whether it is small. If so, the task that reads the input also runs all levels, with the shards in parallel on the
-machine's cores, and returns only its reports. State files are the same either way, so the next epoch can be large.
+machine's cores, and returns only its reports. Shards run in threads, or in processes beside the worker where these are
+worth it (`shard_processes`). State files are the same either way, so the next epoch can be large.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.base.time import SystemClock
 from headrace.engine.level_zero import run_dealt
-from headrace.engine.levels import run_levels
+from headrace.engine.levels import each_shard, run_levels
 from headrace.engine.spark import blobs, caches, tasks
+from headrace.engine.spark.shard_processes import MOST_BYTES, ShardProcesses
 from headrace.kernels.redo import RedoLog
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from headrace.kernels.program import Level
     from headrace.kernels.task import Outcome, Task
 
+PROCESSES = ShardProcesses()
+_CLOCK = SystemClock()
 _POOL: list[ThreadPoolExecutor] = []
 
 
@@ -56,7 +61,17 @@ def read_single_task(
         duck_of=lambda number: caches.cache(job.app_id, 0, number),
         map_parts=map_shards,
     )
-    reports = run_levels(program, first, run, map_shards)
+    few = sum(rows.nbytes for outcome in first for *_, rows in outcome.sent) <= MOST_BYTES
+    if few and job.beside:
+        PROCESSES.start(job)
+    beside = few and job.processes > 1 and PROCESSES.are_ready(wait=job.beside)
+    began = _CLOCK.monotonic()
+    if beside:
+        reports = run_levels(program, first, PROCESSES.running(job, task_of, run))
+    else:
+        reports = run_levels(program, first, each_shard(program.shards, run, map_shards))
+    if few and not beside:
+        PROCESSES.spend(_CLOCK.monotonic() - began, job)
     if redo is not None:
         redo.write()
     yield blobs.manifest(reports)

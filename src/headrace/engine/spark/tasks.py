@@ -56,6 +56,10 @@ class Job:
     """Identifies one start of the app: the readers that a worker keeps open belong to one query."""
     ahead: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The steps that emit by the watermark that an epoch's input reaches, with their sources."""
+    processes: int = 1
+    """How many processes may run the shards of a small epoch at once."""
+    beside: bool = False
+    """Whether they do so from the first epoch on (`Settings.beside`)."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled, (vars(self),)

@@ -17,7 +17,7 @@ from headrace.engine import lease
 from headrace.engine.epoch import Settings, task
 from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.level_zero import run_ranges
-from headrace.engine.levels import run_levels
+from headrace.engine.levels import each_shard, run_levels
 from headrace.engine.pace import SMALL_ROWS
 from headrace.engine.recovery.opening import open_engine
 from headrace.kernels.duck import IN_MEMORY, Duck
@@ -232,7 +232,7 @@ class Machine:
             return LevelRun(duck(level.number, shard), level, part(shard)).run(inputs)
 
         read = run_ranges(duck(0, 0), engine.program, part(0), engine.inputs, planned.ranges)
-        return run_levels(engine.program, [read], run)
+        return run_levels(engine.program, [read], each_shard(engine.program.shards, run))
 
     def run(self) -> None:
         """Run epochs until another would change nothing."""
