@@ -124,6 +124,10 @@ def run_direct(
                 land(received)
                 stop.wait(_APART_SECONDS)
             said.say(every=_SAY_SECONDS)
+        receiver.begin_to_end()
+        while receiver.is_alive():  # what it has taken from outside nobody has any more
+            if received := waiting.take(LOOK_SECONDS):
+                land(received)
     finally:
         receiver.end()
     while received := waiting.take(0):
@@ -152,7 +156,12 @@ class _Receiver(threading.Thread):
         finally:
             self._waiting.close()
 
+    def begin_to_end(self) -> None:
+        """Let it receive nothing more; what it has received it still puts into the buffer."""
+        self._ending.set()
+
     def end(self) -> None:
+        """End it now: what it has received and not put into the buffer is lost."""
         self._ending.set()
         self._waiting.close()
         self.join()
