@@ -110,8 +110,7 @@ class Client:
         columns = a_mapping(request, "request")
         if reserved := {ID, DEADLINE} & columns.keys():
             raise InvalidArgument(f"a request cannot have a column {min(reserved)!r}: the client fills it")
-        reader = self._reader(topic)
-        waiting = reader.wait_for(name)
+        reader, waiting = self._registered(topic, name)
         try:
             known = self._known(topic, name) if repeated else None
             if known is not None:
@@ -143,12 +142,20 @@ class Client:
             tail.close()
         return found[-1] if found else None
 
+    def _registered(self, topic: str, name: str) -> tuple[_Reader, Reply]:
+        """Wait for a reply from now on; a reader that ends before it knows of that is followed by another one."""
+        while True:
+            reader = self._reader(topic)
+            waiting = reader.wait_for(name)
+            if waiting is not None:
+                return reader, waiting
+
     def _reader(self, topic: str) -> _Reader:
         with self._lock:
             if self._closed:
                 raise InvalidArgument("the client is closed", hint="Open another one: headrace.Client(…).")
             reader = self._readers.get(topic)
-            if reader is None or reader.failed:
+            if reader is None or reader.ended:
                 reader = self._readers[topic] = _Reader(self._exchange, topic)
             return reader
 
@@ -158,10 +165,10 @@ class Client:
 
 
 class _Reader:
-    """Reads the replies of a service in a thread, from before the first request on."""
+    """Reads the replies of a service in a thread, from before the first request on, until it is closed or fails."""
 
     def __init__(self, exchange: Exchange, topic: str) -> None:
-        self.topic, self.failed = topic, False
+        self.topic, self.ended = topic, False
         self._waiting: dict[str, list[Reply]] = {}
         self._lock = threading.Lock()
         self._tail = exchange.tail(f"{topic}{REPLIES}")
@@ -169,9 +176,12 @@ class _Reader:
         self._thread = threading.Thread(target=self._read, name=f"headrace-replies-{topic}"[:60], daemon=True)
         self._thread.start()
 
-    def wait_for(self, name: str) -> Reply:
+    def wait_for(self, name: str) -> Reply | None:
+        """Return a future of the reply; None: this reader has ended, and nobody would set it."""
         future: Reply = Future()
         with self._lock:
+            if self.ended:
+                return None
             self._waiting.setdefault(name, []).append(future)
         return future
 
@@ -196,29 +206,36 @@ class _Reader:
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
-        self._tail.close()
-        for future in [future for some in self._waiting.values() for future in some]:
+        for future in self._given_up():
             future.cancel()
 
     def _read(self) -> None:
-        while not self._stop.is_set():
-            try:
-                found = self._tail.poll(LOOK_SECONDS)
-            except HeadraceError as error:
-                if error.may_pass:
-                    self._stop.wait(LOOK_SECONDS)
-                    continue
-                self._fail(error)
-                return
-            for each in found:
-                self.resolve(each.row[ID], each.row)
+        try:
+            while not self._stop.is_set():
+                self._read_some()
+        except Exception as error:  # noqa: BLE001 -- those who wait raise it
+            for future in _awaited(self._given_up()):
+                future.set_exception(error)
+        finally:
+            self._tail.close()
 
-    def _fail(self, error: HeadraceError) -> None:
-        self.failed = True
+    def _read_some(self) -> None:
+        try:
+            found = self._tail.poll(LOOK_SECONDS)
+        except HeadraceError as error:
+            if not error.may_pass:
+                raise
+            self._stop.wait(LOOK_SECONDS)
+            return
+        for each in found:
+            self.resolve(each.row[ID], each.row)
+
+    def _given_up(self) -> list[Reply]:
+        """Return all that wait; from now on nobody can."""
         with self._lock:
+            self.ended = True
             waiting, self._waiting = self._waiting, {}
-        for future in _awaited([future for some in waiting.values() for future in some]):
-            future.set_exception(error)
+        return [future for some in waiting.values() for future in some]
 
 
 def _awaited(futures: Iterable[Reply]) -> Iterator[Reply]:
