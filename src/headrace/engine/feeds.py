@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headrace.base.blame import HeadraceError
+from headrace.base.errors import DiskFailed
 from headrace.base.outside import FeedFailed, FeedRunsElsewhere
 from headrace.base.time import SystemClock
 from headrace.connect.feed import Progress
@@ -148,11 +149,11 @@ class Feeds:
         states, pause = _States([self.states[step] for step in group]), FIRST_PAUSE
         names = [spec.name for _, spec in group.values()]
         while not self._stopping.is_set():
-            if any(map(self._wishes.paused, names)):
-                states.are("paused")
+            changed = self._may_run(names, states)
+            if changed is None:
                 self._stopping.wait(LOOK_SECONDS)
                 continue
-            stop = _Stop(self._stopping, states, self._changed(names))
+            stop = _Stop(self._stopping, states, changed)
             ended = self._ran(group, states, stop)
             if ended and not stop.is_wanted():
                 if not self._revive and not self._stopping.is_set():
@@ -165,9 +166,16 @@ class Feeds:
             if stop.is_wanted():
                 pause = FIRST_PAUSE
 
-    def _changed(self, names: Sequence[str]) -> Callable[[], bool]:
-        """Return whether something else is wanted than now, as a function."""
-        now = self._wishes.of(names)
+    def _may_run(self, names: Sequence[str], states: _States) -> Callable[[], bool] | None:
+        """Return what says that something else is wanted than now; None: feeds are paused, or nobody knows."""
+        try:
+            now = self._wishes.of(names)
+        except DiskFailed as error:
+            states.are("retrying", error.what)
+            return None
+        if any(wish.paused for wish in now):
+            states.are("paused")
+            return None
         return lambda: self._wishes.of(names) != now
 
     def _ran(self, group: _Group, states: _States, stop: _Stop) -> bool:

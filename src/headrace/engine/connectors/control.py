@@ -7,6 +7,7 @@ name of the topic that it fills; an app whose sinks are run by workers has its o
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 FOLDER, FILE, ALIVE = "connect", "connectors.db", "alive"
 LOOK_SECONDS = 0.5
 CLOCK = SystemClock()
+logger = logging.getLogger("headrace.engine")
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS wishes (name TEXT PRIMARY KEY, paused INTEGER NOT NULL, restarts INTEGER NOT NULL)",
     (
@@ -40,22 +42,43 @@ class Wish(NamedTuple):
 
 
 class Wishes:
-    """What is wanted of the connectors of a storage, read again every half second; nothing is created."""
+    """What is wanted of the connectors of a storage, read again every half second; nothing is created.
+
+    Threads may share it. While the file cannot be read, what was known before holds.
+    """
 
     def __init__(self, storage: Path) -> None:
         self._path = storage / FOLDER / FILE
-        self._known: dict[str, Wish] = {}
+        self._known: dict[str, Wish] | None = None
         self._looked = -LOOK_SECONDS
+        self._warned = ""
 
     def of(self, names: Iterable[str]) -> tuple[Wish, ...]:
-        """Return what is wanted of some connectors."""
+        """Return what is wanted of some connectors.
+
+        Raises:
+            DiskFailed: the file cannot be read, and never could: it may say that they are paused.
+
+        """
         now = CLOCK.monotonic()
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked, self._known = now, self._read()
-        return tuple(self._known.get(name, Wish()) for name in names)
+        if self._known is None or now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self._look()
+        known = self._known or {}
+        return tuple(known.get(name, Wish()) for name in names)
+
+    def _look(self) -> None:
+        try:
+            self._known, self._warned = self._read(), ""
+        except DiskFailed as error:
+            if self._known is None:
+                raise
+            if self._warned != error.what:
+                self._warned = error.what
+                logger.warning("what is wanted of connectors cannot be read: %s", error.what)
 
     def paused(self, name: str) -> bool:
-        """Whether a connector is to land nothing."""
+        """Whether a connector is to land nothing; raises as `of` does."""
         return self.of([name])[0].paused
 
     def _read(self) -> dict[str, Wish]:
@@ -108,12 +131,15 @@ class Control:
 
 
 def _read(path: Path, query: str) -> list[Any]:
-    """Return the rows of a query; none where nobody has made the file, or somebody is making it."""
-    if not path.exists():
-        return []
+    """Return the rows of a query; none where nobody has made the file, or somebody is making it.
+
+    Raises:
+        DiskFailed: it cannot be read.
+
+    """
     try:
-        return read_only(path, query)
-    except sqlite3.OperationalError as error:
+        return read_only(path, query) if path.exists() else []
+    except (sqlite3.Error, OSError) as error:
         if "no such table" in str(error):
             return []
         raise DiskFailed(str(path), OSError(str(error))) from error

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.base.errors import HeadraceError, StorageBusy
+from headrace.base.errors import DiskFailed, HeadraceError, StorageBusy
 from headrace.base.time import SystemClock
 from headrace.engine.connectors.control import LOOK_SECONDS, Wishes
 from headrace.engine.feeds import FIRST_PAUSE, LONGEST_PAUSE, Feeds
@@ -118,18 +118,28 @@ class AppUnit:
     def _run(self) -> None:
         wishes, pause = Wishes(self.app.storage), FIRST_PAUSE
         while not self._stopping.is_set():
-            if wishes.paused(self.app.name):
-                self._set("paused")
+            stop = self._may_run(wishes)
+            if stop is None:
                 self._stopping.wait(LOOK_SECONDS)
-                continue
-            stop = _Until(self._stopping, wishes, self.names)
-            if self._ended(stop):
+            elif self._ended(stop):
                 while not stop.wait(LOOK_SECONDS):
                     pass
                 pause = FIRST_PAUSE
             elif not stop.is_set():
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _may_run(self, wishes: Wishes) -> _Until | None:
+        """Return what ends the app when something else is wanted than now; None: it is paused, or nobody knows."""
+        try:
+            stop = _Until(self._stopping, wishes, self.names)
+        except DiskFailed as error:
+            self._set("retrying", error.what)
+            return None
+        if stop.paused:
+            self._set("paused")
+            return None
+        return stop
 
     def _ended(self, stop: _Until) -> bool:
         """Run the app once; return whether it is not to be tried again by itself."""
@@ -163,6 +173,7 @@ class _Until(threading.Event):
         super().__init__()
         self._stopping, self._wishes, self._names = stopping, wishes, names
         self._now = wishes.of(names)
+        self.paused = any(wish.paused for wish in self._now)
 
     def is_set(self) -> bool:
         return self._stopping.is_set() or self._wishes.of(self._names) != self._now
