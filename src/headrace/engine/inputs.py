@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.errors import RecordsGone, UnreadableRecord
+from headrace.base.errors import NotRunning, RecordsGone, UnreadableRecord
 from headrace.base.outside import OffsetsLost
 from headrace.connect.decoding import LAST_TIME, Decoded, decode, empty, letters_of
 from headrace.connect.source import Bounds, OffsetRange
@@ -78,6 +78,7 @@ class Inputs:
         self.upto = upto
         self.clock = clock
         self._readers: dict[str, SourceReader] = {}
+        self._closed = False
         self._duck: Duck | None = None
         self._rereading = Lock()  # threads that find such records at the same time: most readers are for one at a time
         self._opening = Lock()
@@ -342,8 +343,15 @@ class Inputs:
     # ---- readers ----
 
     def reader(self, step: str) -> SourceReader:
-        """Return the open reader of a source."""
+        """Return the open reader of a source.
+
+        Raises:
+            NotRunning: the inputs are closed; who asks for a status meanwhile would leave a reader open.
+
+        """
         with self._opening:
+            if self._closed:
+                raise NotRunning(f'the source "{step}" is closed: the app has stopped')
             if step not in self._readers:
                 source = self.inputs[step].source
                 assert source is not None  # noqa: S101 -- what Spark reads has no ranges
@@ -366,8 +374,9 @@ class Inputs:
                     self.reader(step).committed(commit.sources[step].offsets)
 
     def close(self) -> None:
-        """Close the readers."""
+        """Close the readers, for good."""
         with self._asking, self._opening:
+            self._closed = True
             for reader in self._readers.values():
                 reader.close()
             self._readers.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.blame import HeadraceError
@@ -24,13 +25,11 @@ def status(app: App) -> dict[str, Any]:
     last = storage.last_epoch()
     commit = Commit(epoch=-1) if last is None else storage.read_commit(last)
     clock = SystemClock()
-    outside = Outside(plan, app.storage, app.topics, clock=clock)
-    try:
+    with closing(Outside(plan, app.storage, app.topics, clock=clock)) as outside:
         busy = storage.busy()
-        now = describe(plan, commit, Inputs(outside.inputs, clock=clock))
+        with closing(Inputs(outside.inputs, clock=clock)) as inputs:
+            now = describe(plan, commit, inputs)
         return {**now, **stored(storage, busy=busy), "running": busy}
-    finally:
-        outside.close()
 
 
 def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -12,7 +13,6 @@ from headrace.engine.operation.restart import Budget
 from headrace.engine.operation.status import status
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
     from types import TracebackType
 
@@ -108,6 +108,7 @@ class Supervised:
         self._running: Started | None = None
         self._epoch = -1
         self._last: dict[str, Any] | None = None
+        self._changing = threading.Lock()
         self._begun = False
         """Whether the app has been started once: a failure to start again after that is one of the machine's."""
 
@@ -144,20 +145,25 @@ class Supervised:
         self._during(lambda running: running.await_caught_up(timeout))
 
     def status(self) -> dict[str, Any]:
-        """Return the status: see `Running.status`."""
-        if self._running is not None:
-            self._last = self._running.status()
-        elif self._last is None:
-            self._last = status(self._app)
-        return {**self._last, **self._state.shown()}
+        """Return the status: see `Running.status`. Another thread may ask."""
+        running, now = self._running, self._last
+        if running is not None:
+            now = running.status()
+            with self._changing:
+                if self._running is running:  # else there is a later one, of its end
+                    self._last = now
+        elif now is None:
+            now = self._last = status(self._app)
+        return {**now, **self._state.shown()}
 
     def stop(self) -> None:
         """Stop at the end of an epoch and release the storage."""
         try:
             if self._running is not None:
                 self._running.stop()
-                self._last = self._running.status()
-                self._running = None
+                last = self._running.status()
+                with self._changing:
+                    self._last, self._running = last, None
             if not self._state.failed:
                 self._state.set("stopped")
         except Exception as error:
@@ -232,5 +238,7 @@ class Supervised:
 
     def _abandon(self) -> None:
         if self._running is not None:
-            running, self._running = self._running, None
+            running = self._running
+            with self._changing:
+                self._running = None
             running.abandon()
