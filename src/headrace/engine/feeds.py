@@ -254,7 +254,8 @@ class _States:
     def are(self, name: str, error: str | None = None, failure: HeadraceError | None = None) -> None:
         for state in self.states:
             state.error = error if name != "elsewhere" else state.error
-            state.state, state.failure = name, failure
+            state.failure = failure  # first: who sees that it has failed finds out why
+            state.state = name
 
 
 class _Stop(threading.Event):

@@ -98,6 +98,7 @@ class Running:
         while True:
             self._check()
             if self._feeds.quiet and self._has_caught_up():
+                self._check()  # a feed that has just failed is quiet, too
                 return
             if timeout is not None and self._clock.monotonic() - began > timeout:
                 raise TimeoutError(f"not caught up after {timeout} seconds")
