@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -68,9 +68,9 @@ class Running:
         self._carrier = carrier
         self._clock = SystemClock()
         self._stopped = False
+        feeds, wishes = list(engine.outside.feeds()), Wishes(state.storage.path)  # before a thread runs: it may fail
         self._cleaning = Cleaning(engine.outside.topics, names_of_topics(engine.plan))
-        wishes = Wishes(state.storage.path)
-        self._feeds = Feeds(engine.outside.feeds(), engine.outside.topics, engine.read_of, wishes=wishes)
+        self._feeds = Feeds(feeds, engine.outside.topics, engine.read_of, wishes=wishes)
         self._final: dict[str, Any] | None = None
         self._state = state
         self.owns_storage = False
@@ -275,11 +275,14 @@ def _here(app: App, plan: Plan, state: RunState) -> Running:
 
 
 def _running(engine: Engine, carry: Callable[[Engine], Carrier], state: RunState) -> Running:
-    try:
-        return Running(engine, carry(engine), state)
-    except BaseException:
-        engine.close()
-        raise
+    with ExitStack() as failed:
+        failed.callback(engine.close)
+        carrier = carry(engine)
+        failed.callback(carrier.stop)
+        failed.callback(engine.publisher.stopping.set)  # before it, or retries of a sink would be waited for
+        running = Running(engine, carrier, state)
+        failed.pop_all()
+    return running
 
 
 def _stored_shards(storage: Storage) -> int | None:
