@@ -49,8 +49,8 @@ class Cleaning:
         try:
             self._store.clean([name])
             self._warned.pop(name, None)
-        except HeadraceError as error:
-            text = str(error)
+        except Exception as error:  # noqa: BLE001 -- the thread goes on, or no topic would be cleaned any more
+            text = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
             if self._warned.get(name) != text:
                 self._warned[name] = text
                 logger.warning('the topic "%s" is not cleaned: %s', name, text)
