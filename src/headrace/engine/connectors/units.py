@@ -146,10 +146,8 @@ class AppUnit:
         try:
             with start(self.app, None, carrier=IN_PROCESS) as self._running:
                 self._set("running")
-                if not self._until_caught_up:
-                    self._running.wait(stop)
+                if not self._has_caught_up(self._running, stop):
                     return False
-                self._running.await_caught_up()
             self._set("ended")
         except StorageBusy:
             self._set("elsewhere")
@@ -160,6 +158,17 @@ class AppUnit:
         except Exception as error:  # noqa: BLE001 -- a connector's bug ends this connector, not the others
             self._set("failed", f"{type(error).__name__}: {error}")
         return True
+
+    def _has_caught_up(self, running: Running, stop: _Until) -> bool:
+        """Wait until the app is to end; return whether that is since it has caught up."""
+        if not self._until_caught_up:
+            running.wait(stop)
+            return False
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                running.await_caught_up(LOOK_SECONDS)
+                return True
+        return False
 
     def _set(self, state: str, error: str | None = None) -> None:
         kept = {key: self._state[key] for key in ("rows", "dead") if key in self._state}
