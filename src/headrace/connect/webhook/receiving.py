@@ -17,7 +17,7 @@ from headrace.connect.feed import Feed
 from headrace.connect.messages.address import secret as read_secret
 from headrace.connect.messages.reading import HEADER, MessageLanding, reading
 from headrace.connect.webhook.bodies import BadBody, messages_of
-from headrace.connect.webhook.server import address_of, serving
+from headrace.connect.webhook.server import RETRY_AFTER, address_of, serving
 from headrace.connect.webhook.signatures import SCHEMES, refusal
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 KNOWN = ("method", "path", "query", "remote", "received")
 """What `metadata=` may name besides headers."""
 BODY_SECONDS = 30
-RETRY_AFTER = 1
-"""Seconds: when a sender that was told 429 or 503 may try again."""
 _OVERHEAD = 1_000
 _REQUEST = "request"
 """What recognises a message where `id=` names a header, which all elements of a batch have."""

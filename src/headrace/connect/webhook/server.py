@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _TURNS_SECONDS = 0.05
+RETRY_AFTER = 1
+"""Seconds: when a sender that was told 429 or 503 may try again."""
 _SERVERS: dict[Address, HttpServer] = {}
 _LOCK = threading.Lock()
 
@@ -74,8 +76,12 @@ def serving(address: Address, path: str, handler: Handler) -> Iterator[HttpServe
         if path in server.handlers:
             raise InvalidPlan(f"two feeds listen at port {address.port}, path {path}", hint="Give each its own path.")
         server.handlers[path] = handler
+        server.failed.discard(path)
     try:
         yield server
+    except BaseException:
+        server.failed.add(path)
+        raise
     finally:
         with _LOCK:
             del server.handlers[path]
@@ -97,6 +103,8 @@ class HttpServer:
 
     def __init__(self, address: Address) -> None:
         self.handlers: dict[str, Handler] = {}
+        self.failed = set[str]()
+        """The paths whose feeds have failed: they may begin again."""
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="headrace-http", daemon=True)
         self._thread.start()
@@ -119,6 +127,8 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         handler = self.handlers.get(request.path)
+        if handler is None and request.path in self.failed:
+            return web.Response(status=503, headers={"Retry-After": str(RETRY_AFTER)})
         if handler is None:
             return web.Response(status=404, text="nothing listens at this path\n")
         return await handler(request)
