@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -174,6 +175,30 @@ def test_functions_of_a_user_are_called_in_the_task_alone(beside, tmp_path):
     engine.close()
     assert seen == ["b"] * 40
     assert beside.processes
+
+
+def test_functions_of_a_user_may_hold_what_cannot_be_pickled(beside, tmp_path):
+    """They were pickled before their first call; what they open then stays in the task."""
+
+    class Opens:
+        lock = None
+
+        def __call__(self, word):
+            self.lock = self.lock or threading.Lock()
+            return word
+
+    app, sink = hr.App("users", storage=tmp_path / "s", shards=2), Kept("made")
+    app.function("opens", Opens(), returns="string")
+    opened = app.stream("words", "k int, word string").select("k", word="opens(word)")
+    lasts = opened.group_by("k").agg(last="max(word)")
+    lasts.select(last="opens(last)").group_by("last").agg(n="count(*)").to(sink)
+    engine = Engine(app.plan(), settings(tmp_path / "s"))
+    assert [level.calls_users for level in engine.program.levels] == [True, True, False]
+    words(engine, "a", "b")
+    ran(engine, job_of(engine))
+    engine.close()
+    assert beside.processes
+    assert sink.epochs == {0: ["{'last': 'b', 'n': 40, '_weight': 1}"]}
 
 
 # ---- when they are started ----

@@ -103,7 +103,7 @@ class ShardProcess:
             WorkerLost: it has ended.
 
         """
-        packed = None if job.query in self.jobs else CloudPickleSerializer().dumps(job)
+        packed = None if job.query in self.jobs else CloudPickleSerializer().dumps(_for_others(job))
         _keep(self.jobs, job.query, None)
         parts = [[(number, table) for number, tables in received.items() for table in tables] for received in inputs]
         question = _Question(
@@ -229,6 +229,15 @@ def most_processes() -> int:
 
 
 # ---- what they are asked, and answer ----
+
+
+def _for_others(job: Job) -> Job:
+    """Return what other processes need of a job.
+
+    A user's functions and the inputs stay here: since the driver pickled them they may hold models, locks, connections.
+    """
+    levels = [replace(each, ops=()) if each.calls_users or not each.number else each for each in job.program.levels]
+    return replace(job, inputs={}, program=replace(job.program, levels=tuple(levels)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
