@@ -251,6 +251,24 @@ def test_an_app_uses_no_more_than_it_has_shards(beside, counting, monkeypatch):
     assert len(beside.processes) == 3
 
 
+def test_one_worker_alone_has_them_for_an_app(beside, counting):
+    """Spark gives the small epochs of an app to all of its idle workers in turn."""
+    another = processes.ShardProcesses()
+    words(counting, "a")
+    ran(counting, job_of(counting))
+    assert len(beside.processes) == 1
+    another.start(job_of(counting))
+    assert not another.processes
+    assert not another.refused
+    beside.close()
+    another.start(job_of(counting))
+    assert len(another.processes) == 1
+    words(counting, "b")
+    assert ran(counting, job_of(counting)), "in threads"
+    assert not beside.processes
+    another.close()
+
+
 @pytest.mark.parametrize("how", ["cannot start", "ends at once"])
 def test_without_them_threads_go_on(beside, counting, monkeypatch, how):
     if how == "ends at once":

@@ -22,13 +22,15 @@ import traceback
 from collections import OrderedDict
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pyspark.serializers import CloudPickleSerializer
 
 from headrace.base.memory import cores, memory_limit
 from headrace.base.outside import WorkerLost
+from headrace.base.temporary import cache_root
 from headrace.engine.epoch import no_fault
+from headrace.engine.lease import lock_file
 from headrace.engine.spark import tasks, workers
 from headrace.engine.spark.channel import Channel
 from headrace.kernels.task import Outcome
@@ -54,6 +56,8 @@ MOST_PROCESSES = 8
 MEMORY = 1 << 30
 """For each of them the machine must have so much memory."""
 MOST_JOBS = 4
+LOCK = "processes.lock"
+"""In the folder of an app's caches: of the worker that has processes for it."""
 _SCRIPT = "from headrace.engine.spark.shard_processes import serve; serve({})"
 
 
@@ -155,6 +159,7 @@ class ShardProcesses:
     spent: float = 0.0
     processes: list[ShardProcess] = field(default_factory=list)
     refused: bool = False
+    _lock: IO[str] | None = None
 
     def spend(self, seconds: float, job: Job) -> None:
         """Count seconds in which this process alone ran levels; many of them start the others."""
@@ -165,8 +170,20 @@ class ShardProcesses:
     def start(self, job: Job) -> None:
         """Start as many as a job can use."""
         with self._or_none():
-            while not self.refused and len(self.processes) < usable(job) - 1:
+            while not self.refused and len(self.processes) < usable(job) - 1 and self._may(job):
                 self.processes.append(ShardProcess())
+
+    def _may(self, job: Job) -> bool:
+        """Whether no other worker has processes for this app: Spark gives its epochs to all idle workers in turn."""
+        if self._lock is None:
+            folder = cache_root() / job.app_id
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / LOCK).open("w")
+            if lock_file(lock) is False:
+                lock.close()
+            else:
+                self._lock = lock
+        return self._lock is not None
 
     def are_ready(self, *, wait: bool = False) -> bool:
         """Return whether they can be asked, or wait until they can."""
@@ -213,6 +230,9 @@ class ShardProcesses:
             process.close()
         self.processes.clear()
         self.spent = 0.0
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
 
 def usable(job: Job) -> int:
