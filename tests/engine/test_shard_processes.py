@@ -1,8 +1,11 @@
 """Processes beside a worker of Spark's: the same outputs, whichever process runs a shard, and nothing left behind."""
 
 import dataclasses
+import fcntl
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +29,9 @@ processes = pytest.importorskip("headrace.engine.spark.shard_processes")
 from headrace.engine.spark import single_task, tasks  # noqa: E402 -- without Spark the tests are skipped
 from headrace.engine.spark.blobs import reports_of  # noqa: E402
 from headrace.engine.spark.failures import explained  # noqa: E402
+
+MANY = 1_500
+"""More files than `select` can wait for."""
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="a process is handed one end of a socket")
 
@@ -249,6 +255,27 @@ def test_an_app_uses_no_more_than_it_has_shards(beside, counting, monkeypatch):
     words(counting, "b")
     ran(counting, job_of(counting))
     assert len(beside.processes) == 3
+
+
+def test_a_worker_may_have_many_files_open(beside, counting, monkeypatch):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most[0] <= MANY:
+        pytest.skip("this process may not open so many")
+    plain = socket.socketpair
+
+    def pair():
+        one, other = plain()
+        with one, other:
+            return [socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, MANY)) for end in (one, other)]
+
+    monkeypatch.setattr(socket, "socketpair", pair)
+    beside.start(job_of(counting))
+    until = time.monotonic() + 60
+    while not beside.are_ready() and time.monotonic() < until:
+        time.sleep(0.02)
+    words(counting, "a")
+    assert ran(counting, job_of(counting))
+    assert len(beside.processes) == 1
 
 
 def test_one_worker_alone_has_them_for_an_app(beside, counting):

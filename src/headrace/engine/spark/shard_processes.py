@@ -95,7 +95,7 @@ class ShardProcess:
             WorkerLost: it has ended.
 
         """
-        if not self._ready and (wait or select.select([self._end], [], [], 0)[0]):
+        if not self._ready and (wait or self._has_answered()):
             self.answer()
             self._ready = True
         return self._ready
@@ -137,6 +137,11 @@ class ShardProcess:
         if isinstance(answer, str):
             raise FailedBeside(answer)
         return answer, tables
+
+    def _has_answered(self) -> bool:
+        poll = select.poll()  # `select` takes no descriptor above 1,023
+        poll.register(self._end, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """End it."""
