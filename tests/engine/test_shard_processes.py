@@ -370,6 +370,15 @@ def test_they_end_with_the_process_that_started_them():
     assert not alive(child)
 
 
+def test_they_end_without_a_word():
+    script = (
+        "import os; from headrace.engine.spark.shard_processes import ShardProcess; "
+        "ShardProcess().is_ready(wait=True); os._exit(0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
 def test_a_job_that_was_forgotten_is_told_again(beside, counting):
     """Both ends keep the same few: those that were asked for last."""
     for number in [0, 1, 0, 2, 3, 4, 5, 0, 1, 5]:

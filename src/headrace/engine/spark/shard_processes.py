@@ -310,7 +310,10 @@ def _outcomes(ran: Sequence[_Ran], tables: Sequence[pa.Table], sync: bool | Late
 
 
 def serve(descriptor: int) -> None:
-    """Run levels for the process at the other end of a socket, until that ends."""
+    """Run levels for the process at the other end of a socket, until that ends; then this one does, at once.
+
+    Like Spark's workers it leaves Python's own end out: there DuckDB would print frozen objects as leaks, in 30 lines.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all
     workers.hide_pandas()
     channel, jobs = Channel(socket.socket(fileno=descriptor)), OrderedDict[str, "Job"]()
@@ -320,6 +323,7 @@ def serve(descriptor: int) -> None:
         while True:
             question, tables = channel.receive()
             channel.send(*_answered(jobs, question, tables))
+    os._exit(0)
 
 
 def _answered(
