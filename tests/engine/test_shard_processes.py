@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from headrace.engine.watermarks import EpochTimes
 from headrace.kernels.level import LevelRun
 
 processes = pytest.importorskip("headrace.engine.spark.shard_processes")
+
+from pyspark.errors import PySparkException  # noqa: E402
 
 from headrace.engine.spark import single_task, tasks  # noqa: E402 -- without Spark the tests are skipped
 from headrace.engine.spark.blobs import reports_of  # noqa: E402
@@ -329,6 +332,22 @@ def test_what_fails_there_is_what_would_fail_here(beside, counting, monkeypatch)
     error = explained(failed.value)
     assert type(error) is type(failures[0]) is StepFailed
     assert str(error).splitlines()[0] == str(failures[0]).splitlines()[0]
+
+
+@pytest.mark.usefixtures("beside")
+def test_an_error_that_is_not_ours_is_shown_with_its_reason(counting):
+    here = os.getpid()
+
+    def fault(point):
+        if os.getpid() != here:
+            raise ValueError(f"no {point}")
+
+    words(counting, "a")
+    work = counting.begin()
+    with pytest.raises(processes.FailedBeside) as failed:
+        [*single_task.read_single_task(job_of(counting, fault=fault), work.epoch, work.ranges, EpochTimes(work.now))]
+    text = "".join(traceback.format_exception(failed.value))
+    assert "Spark ended the query: ValueError: no " in str(explained(PySparkException(text)))
 
 
 def test_after_a_failure_no_answer_is_taken_for_another(beside, counting):

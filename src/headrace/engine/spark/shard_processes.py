@@ -135,7 +135,7 @@ class ShardProcess:
         except (OSError, EOFError) as error:
             raise self._lost() from error
         if isinstance(answer, str):
-            raise FailedBeside(answer)
+            raise FailedBeside(f"\n{answer}")  # its first line is found as that of a trace
         return answer, tables
 
     def _has_answered(self) -> bool:
