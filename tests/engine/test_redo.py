@@ -216,6 +216,21 @@ def test_a_log_takes_so_many_bytes_and_no_more(tmp_path, monkeypatch):
         assert outputs(running) == expected(8)
 
 
+@pytest.mark.parametrize("then", [9, 11])
+def test_a_file_that_is_written_again_is_in_the_log_as_it_is_or_not_at_all(tmp_path, monkeypatch, then):
+    """Level 0 stages its rows again, under the same names, without records that a later step fails on."""
+    monkeypatch.setattr(logs_of_tasks, "MOST_BYTES", 10)
+    log, file = logs_of_tasks.RedoLog(tmp_path, 0, "a"), tmp_path / "epochs" / "0.rows"
+    for content in (b"a" * 8, b"b" * then):
+        file.write_bytes(content)
+        log.add(file, len(content))
+    log.write()
+    found = {name: content.to_pybytes() for name, content in redo.contents(logs(tmp_path)).items()}
+    assert found == ({"epochs/0.rows": b"b" * 9} if then == 9 else {})
+    redo.restore(tmp_path, {}, [file], redo.contents(logs(tmp_path)))
+    assert file.read_bytes() == b"b" * then
+
+
 def test_logs_are_settled_now_and_then_and_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(redo, "MOST_LOGS", 3)
     monkeypatch.setattr(engine, "LOOK_AT_LOGS", 2)

@@ -38,15 +38,20 @@ class RedoLog:
         self._lock = Lock()
 
     def add(self, path: Path, size: int) -> None:
-        """Take charge of a file that has just been written; the disk begins with one that is large."""
+        """Take charge of a file that has just been written; the disk begins with one that is large.
+
+        It may have been written before, with rows that are taken out since: what the log had of it is forgotten.
+        """
+        name = path.relative_to(self._storage).as_posix()
         with self._lock:
+            self._room += len(self._contents.pop(name, b""))
             small = size <= min(SMALL_BYTES, self._room)
             if small:
                 self._room -= size
             else:
                 self._large.append(path)
         if small:
-            self._contents[path.relative_to(self._storage).as_posix()] = path.read_bytes()
+            self._contents[name] = path.read_bytes()
         else:
             begin_sync(path)
 
