@@ -359,12 +359,30 @@ def test_after_a_failure_no_answer_is_taken_for_another(beside, counting):
     assert not beside.refused, "others can be started"
 
 
-def test_one_that_dies_is_a_lost_worker(beside, counting):
+def test_one_that_dies_between_epochs_is_not_asked(beside, counting):
     words(counting, "a")
     ran(counting, job_of(counting))
     (one,) = beside.processes
     one.process.send_signal(signal.SIGKILL)
     one.process.wait()
+    words(counting, "b")
+    assert ran(counting, job_of(counting, beside=False)), "threads run the epoch"
+    assert not beside.processes
+    assert not beside.refused, "others can be started"
+
+
+def test_one_that_dies_in_an_epoch_is_a_lost_worker(beside, counting, monkeypatch):
+    words(counting, "a")
+    ran(counting, job_of(counting))
+    (one,) = beside.processes
+    plain = processes.ShardProcess.ask
+
+    def ask(self, *given):
+        monkeypatch.setattr(processes.ShardProcess, "ask", plain)
+        plain(self, *given)
+        self.process.send_signal(signal.SIGKILL)
+
+    monkeypatch.setattr(processes.ShardProcess, "ask", ask)
     words(counting, "b")
     work = counting.begin()
     with pytest.raises(WorkerLost, match="ended with status -9"):

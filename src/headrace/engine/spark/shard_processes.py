@@ -143,6 +143,11 @@ class ShardProcess:
         poll.register(self._end, select.POLLIN)
         return bool(poll.poll(0))
 
+    @property
+    def has_died(self) -> bool:
+        """Whether it could be asked before, and has ended since."""
+        return self._ready and self.process.poll() is not None
+
     def close(self) -> None:
         """End it."""
         self._channel.close()
@@ -191,7 +196,9 @@ class ShardProcesses:
         return self._lock is not None
 
     def are_ready(self, *, wait: bool = False) -> bool:
-        """Return whether they can be asked, or wait until they can."""
+        """Return whether they can be asked, or wait until they can. Where one has died they are all ended."""
+        if any(each.has_died for each in self.processes):
+            self.close()
         with self._or_none():
             return bool(self.processes) and all(each.is_ready(wait=wait) for each in self.processes)
         return False
