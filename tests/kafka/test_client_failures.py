@@ -19,7 +19,7 @@ from headrace.base.errors import InvalidOption
 from headrace.base.outside import AccessRefused, Fenced, Unavailable
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.client import administration
-from headrace.connect.kafka.client.administration import Cluster, cluster
+from headrace.connect.kafka.client.administration import Cluster, KafkaTopic, cluster
 from headrace.connect.kafka.client.failures import Heard, failure, of_kafka_python, of_librdkafka
 
 PLACE = KafkaAddress.parse("kafka://localhost:9092?sasl.password=hush&sasl.username=ada")
@@ -106,6 +106,15 @@ def test_topics_are_created_described_changed_and_deleted(broker):
     at.delete(name)
     at.create(name, partitions=1)
     assert at.topic(name).id != found.id
+
+
+def test_partitions_are_added_when_the_cluster_shows_them(monkeypatch):
+    """Brokers hear of them one after another, and another one may be asked next."""
+    shown = [KafkaTopic("t", "id", partitions, 1) for partitions in (2, 2, 3)]
+    monkeypatch.setattr(Cluster, "_ask", lambda *_: None)
+    monkeypatch.setattr(Cluster, "describe", lambda *_: {"t": shown.pop(0)})
+    Cluster(KafkaAddress.parse("kafka://nowhere:9092")).add_partitions("t", 3)
+    assert not shown
 
 
 def test_offsets_of_a_group_are_stored_and_shown(broker):

@@ -152,7 +152,7 @@ class Cluster:
                 self._create(new)
         except _Exists:
             return False
-        self._await(name, exists=True)
+        self._await(name, partitions=1)
         found = self.describe([name]).get(name)
         self.ends(name, 0 if found is None else found.partitions)  # its leaders serve it once they say this
         return True
@@ -171,14 +171,15 @@ class Cluster:
             _unless_gone(
                 self._admin().delete_topics([name], request_timeout=SECONDS, operation_timeout=SECONDS)[name],
             )
-        self._await(name, exists=False)
+        self._await(name, partitions=0)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, `total` in all."""
+        """Give a topic more partitions, `total` in all, and wait until the cluster shows them."""
         self._ask(
             f'add partitions to the topic "{name}"',
             lambda admin: admin.create_partitions([NewPartitions(name, total)], request_timeout=SECONDS)[name],
         )
+        self._await(name, partitions=total)
 
     def offsets(
         self, partitions: Iterable[tuple[str, int]], *, at: OffsetSpec, committed: bool = True
@@ -242,11 +243,18 @@ class Cluster:
 
         self._patiently(f'store the offsets of the group "{group}"', stored)
 
-    def _await(self, name: str, *, exists: bool) -> None:
-        """Wait until the cluster shows a topic, or does not: brokers hear of a change one after another."""
+    def _await(self, name: str, *, partitions: int) -> None:
+        """Wait until the cluster shows so many partitions of a topic: brokers hear of a change one after another.
+
+        0: until it does not show the topic.
+        """
         until = CLOCK.monotonic() + VISIBLE_SECONDS
-        while (name in self.describe([name])) != exists and CLOCK.monotonic() < until:
+        while not self._shows(name, partitions) and CLOCK.monotonic() < until:
             CLOCK.sleep(0.02)
+
+    def _shows(self, name: str, partitions: int) -> bool:
+        found = self.describe([name]).get(name)
+        return found is None if not partitions else found is not None and found.partitions >= partitions
 
     def _ask(self, doing: str, call: Callable[[AdminClient], Any]) -> Any:
         """Return the result of the future that a call of the client returns."""
