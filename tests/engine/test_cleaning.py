@@ -1,9 +1,9 @@
 """The topics of an app that runs are cleaned beside its epochs."""
 
 import logging
-import threading
 
 import pytest
+from awaiting import until
 
 import headrace as hr
 from headrace.connect.embedded import EmbeddedTopics
@@ -14,16 +14,6 @@ from headrace.engine.operation.cleaning import Cleaning
 def log(tmp_path):
     with hr.Log(tmp_path / "log", segment_bytes=2_000) as made:
         yield made
-
-
-def until(condition):
-    """Wait for a thread, up to ten seconds."""
-    waiting = threading.Event()
-    for _ in range(2_000):
-        if condition():
-            return True
-        waiting.wait(0.005)
-    return False
 
 
 def test_a_changelog_is_compacted_while_it_is_appended_to(log):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from awaiting import until
 
 import headrace as hr
 from headrace.base.log_errors import DiskFailed
@@ -50,16 +50,6 @@ def feeds_of(wishes):
     return Feeds([("t", Waits(), SimpleNamespace(name="t"))], Topics(), lambda step: 0, wishes=wishes)  # noqa: ARG005
 
 
-def until(condition):
-    """Wait for a thread, up to ten seconds."""
-    waiting = threading.Event()
-    for _ in range(2_000):
-        if condition():
-            return True
-        waiting.wait(0.005)
-    return False
-
-
 def test_a_pause_that_comes_while_a_feed_begins_holds():
     feeds = feeds_of(Turned())
     try:
@@ -68,12 +58,19 @@ def test_a_pause_that_comes_while_a_feed_begins_holds():
         feeds.stop()
 
 
-def test_a_pause_that_comes_while_an_app_begins_holds(tmp_path, monkeypatch):
+@pytest.fixture
+def idle_apps(monkeypatch):
+    """Apps do nothing until they are to stop."""
+
     @contextmanager
     def start(app, spark, *, carrier):  # noqa: ARG001 -- of the protocol
         yield SimpleNamespace(wait=lambda stop: until(stop.is_set), status=lambda: {"sinks": {}, "sources": {}})
 
     monkeypatch.setattr(units, "start", start)
+
+
+@pytest.mark.usefixtures("idle_apps")
+def test_a_pause_that_comes_while_an_app_begins_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(units, "Wishes", Turned)
     unit = units.AppUnit(hr.App("in", storage=tmp_path / "in"), until_caught_up=False)
     unit.start()
@@ -103,12 +100,8 @@ def test_a_feed_whose_wishes_cannot_be_read_says_so_and_begins_later(tmp_path):
         feeds.stop()
 
 
-def test_an_app_whose_wishes_cannot_be_read_says_so_and_begins_later(tmp_path, monkeypatch):
-    @contextmanager
-    def start(app, spark, *, carrier):  # noqa: ARG001 -- of the protocol
-        yield SimpleNamespace(wait=lambda stop: until(stop.is_set), status=lambda: {"sinks": {}, "sources": {}})
-
-    monkeypatch.setattr(units, "start", start)
+@pytest.mark.usefixtures("idle_apps")
+def test_an_app_whose_wishes_cannot_be_read_says_so_and_begins_later(tmp_path):
     unit = units.AppUnit(hr.App("in", storage=tmp_path), until_caught_up=False)
     mend = damaged(tmp_path)
     unit.start()

@@ -359,8 +359,8 @@ def _ran(
         noted = _Noted()
         task = replace(here, sync=noted if here.sync else False, fault=job.fault)
         outcome = tasks.run_level(job, job.program.levels[question.level], task, inputs)
-        places = [place for *place, _ in outcome.sent]
-        ran.append(_Ran(report=outcome.report, files=noted.files, sent=[(edge, at, to) for edge, at, to in places]))
+        places = [(edge, at, to) for edge, at, to, _ in outcome.sent]
+        ran.append(_Ran(report=outcome.report, files=noted.files, sent=places))
         sent += [table for *_, table in outcome.sent]
     return ran, sent
 
