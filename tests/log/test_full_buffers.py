@@ -105,6 +105,31 @@ def test_a_disk_that_takes_no_more_makes_a_spill_wait_and_loses_nothing(tmp_path
     buffer.close()
 
 
+def test_a_spill_that_cannot_be_read_now_loses_nothing(tmp_path, monkeypatch):
+    buffer, read, failing = Buffer(1, "spill", 2, folder=tmp_path), os.pread, threading.Event()
+    values = [bytes([at]) * 300_000 for at in range(4)]
+    for value in values:
+        buffer.put((value, 1))
+
+    def broken(fd, size, at):
+        if failing.is_set():
+            raise OSError(errno.EIO, "Input/output error")
+        return read(fd, min(size, 200_000), at)
+
+    monkeypatch.setattr(os, "pread", broken)
+    taken = taken_of(buffer)
+    failing.set()
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            buffer.take()
+    assert buffer.count == 3
+    failing.clear()
+    while entries := taken_of(buffer):
+        taken += entries
+    assert [entry[0] for entry in taken] == values
+    buffer.close()
+
+
 def test_a_thread_waits_for_room_and_nobody_waits_when_it_is_closed():
     shared = SharedBuffer(2, "block")
     assert shared.put(b"a")
@@ -124,7 +149,7 @@ def test_a_thread_waits_for_room_and_nobody_waits_when_it_is_closed():
         assert not waits.result(60)
     assert shared.take(60) == [b"d"]
     assert shared.take(60) == []
-    assert shared.counts.shown() == {"waited": 3}
+    assert shared.counts.shown() == {"dropped": 1, "waited": 3}, "it was closed when the last one came"
 
 
 def test_a_shared_buffer_counts_records_and_not_entries():

@@ -5,11 +5,13 @@ What is taken out has the order in which it was put in. Nothing disappears witho
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import tempfile
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -147,18 +149,21 @@ class SharedBuffer(Generic[Value]):
         lock = threading.Lock()
         self._lock, self._filled, self._room = lock, threading.Condition(lock), threading.Condition(lock)
         self._closed = False
+        self._held = self._taken = 0  # records that are in it, and those that were taken last
 
     def put(self, value: Value, *, weight: int = 1, records: int = 1) -> bool:
-        """Add an entry; waits for room where the buffer blocks. Return False if it was dropped, or that is closed."""
+        """Add an entry; waits for room where the buffer blocks. Return False if it was dropped, as by a closed one."""
         with self._lock:
             if self._buffer.is_full and not self._closed:
                 self.counts.waited += 1
                 while self._buffer.is_full and not self._closed:
                     self._room.wait()
+            if self._closed:
+                self.counts.dropped += records
             return self._put(value, weight, records)
 
     def offer(self, value: Value, *, weight: int = 1, records: int = 1) -> bool:
-        """Add an entry, as `put`; but return False instead of waiting."""
+        """Add an entry, as `put`; but return False instead of waiting, and where it is closed, which is not counted."""
         with self._lock:
             if self._buffer.is_full:
                 self.counts.waited += 1
@@ -172,21 +177,41 @@ class SharedBuffer(Generic[Value]):
         gone = self._buffer.put((value, weight, records))
         self.counts.spilled += records * (self._buffer.spilled - spilled)
         self._filled.notify()
+        self._held += records
         if gone is None:
             return True
-        self.counts.dropped += sum(each[2] for each in gone)
+        lost = sum(each[2] for each in gone)
+        self._held -= lost
+        self.counts.dropped += lost
         return gone[-1][0] is not value
 
     def take(self, seconds: float) -> list[Value]:
-        """Remove the oldest entries, up to the limit by weight; waits so long for the first one, and returns none."""
+        """Remove the oldest entries, up to the limit by weight; waits so long for the first one, and returns none.
+
+        Whoever takes again has dealt with what was taken before: `drop` counts it no more.
+        """
         with self._lock:
+            self._taken = 0
             if not self._buffer.count and not self._closed:
                 self._filled.wait(seconds)
-            taken: list[Value] = self._buffer.take()[0]
+            taken: list[Value]
+            taken, _, records = self._buffer.take()
+            self._taken = sum(records)
+            self._held -= self._taken
             self._room.notify_all()
             if self._closed and not taken:
                 self._buffer.close()
             return taken
+
+    def drop(self) -> None:
+        """Close it, and drop what is in it and what was taken last: whoever took it could not store it."""
+        with self._lock:
+            self.counts.dropped += self._held + self._taken
+            self._held = self._taken = 0
+            self._closed = True
+            self._buffer.close()
+            self._room.notify_all()
+            self._filled.notify_all()
 
     def close(self) -> None:
         """Let nobody wait any longer; `put` drops, and `take` still returns what is in it, until it is empty."""
@@ -233,32 +258,41 @@ class _Spill:
             del self._unwritten[:written]
 
     def read(self, limit: int) -> list[Any]:
-        """Return entries, one after the other as in memory."""
-        taken: list[tuple[int, Entry]] = []
-        weight = 0
-        while self.entries and (not taken or weight + self.entries[0][1][0] <= limit):
-            taken.append(self.entries.popleft())
-            weight += taken[-1][1][0]
-        packed, at = memoryview(self._bytes(sum(length for length, _ in taken))), 0
+        """Return entries, one after the other as in memory; where the file cannot be read they stay in it.
+
+        Raises:
+            OSError: the file cannot be read.
+
+        """
+        size = count = 0
+        for length, _ in self.entries:
+            if count and size + length > limit:
+                break
+            size, count = size + length, count + 1
+        packed, at = memoryview(self._bytes(size)), 0
         found: list[Any] = []
-        for length, rest in taken:
+        for _ in range(count):
+            length, rest = self.entries.popleft()
             found += (pickle.loads(packed[at : at + length]), *rest)  # noqa: S301 -- our own file
             at += length
         return found
 
     def _bytes(self, size: int) -> bytes:
         stored = b""
-        while self._file is not None and len(stored) < min(size, self._end - self._start):
-            stored += os.pread(
-                self._file.fileno(), min(size, self._end - self._start) - len(stored), self._start + len(stored)
-            )
+        of_file = min(size, self._end - self._start)
+        while self._file is not None and len(stored) < of_file:
+            more = os.pread(self._file.fileno(), of_file - len(stored), self._start + len(stored))
+            if not more:
+                raise OSError(errno.EIO, "the file of spilled records has become shorter")
+            stored += more
+        rest = bytes(self._unwritten[: size - len(stored)])
+        del self._unwritten[: len(rest)]
         self._start += len(stored)
         self.bytes -= size
         if self._file is not None and self._start == self._end:
             self._start = self._end = 0
-            self._file.truncate(0)
-        rest = bytes(self._unwritten[: size - len(stored)])
-        del self._unwritten[: len(rest)]
+            with suppress(OSError):  # what is written next is written over it
+                self._file.truncate(0)
         return stored + rest
 
     def close(self) -> None:

@@ -48,8 +48,10 @@ class Progress(TypedDict):
     `phase`: "snapshot" or "streaming". `table`, `done`, `of`: the table of which a snapshot is taken, how many of its
     rows are landed, and about how many it has. `lag_bytes`, `lag_seconds`: how far behind the database it is.
     `warning`: what will become a problem. `repeated`: how many messages were dropped, since they were landed before.
-    `dropped`, `spilled`, `waited`: what a full buffer did. `lost`: what was dropped outside before it was received, as
-    far as that shows. `gaps`: numbers that are missing in a sequence.
+    `dropped`, `spilled`, `waited`: what a full buffer did; also dropped is what was received and could not be landed,
+    the last append with it, which may be finished later.
+    `lost`: what was dropped outside before it was received, as far as that shows. `gaps`: numbers that are missing in a
+    sequence.
     """
 
     phase: NotRequired[str]
@@ -65,6 +67,10 @@ class Progress(TypedDict):
     waited: NotRequired[int]
     lost: NotRequired[int]
     gaps: NotRequired[int]
+
+
+COUNTED = ("repeated", "dropped", "spilled", "waited", "lost", "gaps")
+"""What of it a feed counts since it began; `status` adds what it counted before it was begun again."""
 
 
 class Request(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from headrace.base.blame import HeadraceError
 from headrace.base.errors import DiskFailed
 from headrace.base.outside import FeedFailed, FeedRunsElsewhere
 from headrace.base.time import SystemClock
-from headrace.connect.feed import Progress
+from headrace.connect.feed import COUNTED, Progress
 from headrace.log import rows_to_table
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class FeedState:
     waits: bool = False
     """Whether it waits for the event that stops it."""
     progress: Progress = field(default_factory=Progress)
-    """What the feed says of itself."""
+    """What the feed says of itself; what it counts, in all its runs."""
+    counted: dict[str, int] = field(default_factory=dict, repr=False)
+    """What it counted before it was begun again."""
     failure: HeadraceError | None = field(default=None, repr=False)
 
     def is_quiet(self, now: float) -> bool:
@@ -63,6 +65,22 @@ class FeedState:
         idle = self.waits or self.looks > _LOOKS_OF_ONE_TURN
         most = QUIET_SECONDS if idle else SILENT_SECONDS
         return self.active > 0 and now - self.active >= most
+
+    def begin(self) -> None:
+        """Note that it begins, perhaps again."""
+        said: Mapping[str, Any] = self.progress
+        self.counted = {name: said[name] for name in COUNTED if name in said}
+        self.landed()
+
+    def landed(self) -> None:
+        """Note that it runs."""
+        self.state, self.error, self.active, self.looks = "running", None, CLOCK.monotonic(), 0
+
+    def report(self, progress: Progress) -> None:
+        """Take what it says of itself, and add what it counted in earlier runs."""
+        said: Mapping[str, Any] = progress
+        total = {name: self.counted.get(name, 0) + said.get(name, 0) for name in {*self.counted, *said} & {*COUNTED}}
+        self.progress = cast("Progress", {**said, **total})
 
     def shown(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -237,7 +255,7 @@ class _States:
 
     def begin(self) -> None:
         for state in self.states:
-            state.state, state.error, state.active, state.looks = "running", None, CLOCK.monotonic(), 0
+            state.begin()
 
     def looked(self) -> None:
         for state in self.states:
@@ -249,7 +267,7 @@ class _States:
 
     def landed(self) -> None:
         for state in self.states:
-            state.state, state.error, state.active, state.looks = "running", None, CLOCK.monotonic(), 0
+            state.landed()
 
     def are(self, name: str, error: str | None = None, failure: HeadraceError | None = None) -> None:
         for state in self.states:
@@ -321,7 +339,7 @@ class _Counting:
 
     def report(self, **progress: Unpack[Progress]) -> None:
         (state,) = self._states.states
-        state.progress = progress
+        state.report(progress)
 
     def close(self) -> None:
         self._landing.close()
@@ -367,4 +385,4 @@ class _CountingAll:
 
     def report(self, **progress: Unpack[Progress]) -> None:
         for state in self._by_topic.values():
-            state.progress = progress
+            state.report(progress)

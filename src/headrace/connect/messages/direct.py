@@ -99,7 +99,7 @@ def run_direct(
     land: Callable[[list[Value]], None],
     counts: Callable[[], Mapping[str, int]] = dict,
 ) -> None:
-    """Receive and land until `stop` is set; what was received by then is landed.
+    """Receive and land until `stop` is set; what was received by then is landed, or counted as dropped.
 
     Args:
         topic: what is landed in.
@@ -128,11 +128,12 @@ def run_direct(
         while receiver.is_alive():  # what it has taken from outside nobody has any more
             if received := waiting.take(LOOK_SECONDS):
                 land(received)
+        while received := waiting.take(0):
+            land(received)
     finally:
         receiver.end()
-    while received := waiting.take(0):
-        land(received)
-    said.say(every=0.0)
+        waiting.drop()  # what could not be landed
+        said.say(every=0.0)
     if receiver.failure is not None:
         raise receiver.failure
 
@@ -161,7 +162,7 @@ class _Receiver(threading.Thread):
         self._ending.set()
 
     def end(self) -> None:
-        """End it now: what it has received and not put into the buffer is lost."""
+        """End it now: what it has received and not put into the buffer is dropped, and counted."""
         self._ending.set()
         self._waiting.close()
         self.join()
