@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from headrace.base.outside import SinkBehind
 from headrace.base.time import ManualClock
 from headrace.connect import files
 from headrace.connect.files.places import _NO_LINKS, OURS
+from headrace.connect.files.rolled import RollingWriter
 from headrace.connect.store import StoreDiffers
 from headrace.testing import Driver
 from headrace.testing.connectors import COLUMNS
@@ -157,4 +159,36 @@ def test_rows_that_somebody_deleted_before_they_were_in_a_file_are_missed(tmp_pa
     with pytest.raises(StoreDiffers, match="lost 1 epochs that were in no file yet, the first is 1"):
         writer.publish(2, iter([batch([2])]))
     assert outside.read() == {}
+    writer.close()
+
+
+def test_the_last_epoch_is_right_while_a_file_ends(tmp_path):
+    """Between a look at the file that ended last and one at the parts, another thread ends the file."""
+
+    class Interrupted(RollingWriter):
+        """Its file ends just when somebody has looked which one ended last."""
+
+        interrupting = None
+
+        @property
+        def _ended(self):
+            found, interrupting = self.found, self.interrupting
+            if interrupting is not None:
+                self.interrupting = None
+                interrupting.start()
+                interrupting.join(0.2)  # it waits for the lock, where the look has it
+            return found
+
+        @_ended.setter
+        def _ended(self, found):
+            self.found = found
+
+    clock = ManualClock()
+    writer = Interrupted(of_rows(InFolder(tmp_path).sink(max_age="1 hour")), WRITER, clock)
+    writer.publish(0, iter([batch([0])]))
+    clock.advance(3600)
+    writer.interrupting = ending = threading.Thread(target=writer.end_old)
+    assert writer.last_epoch() == 0
+    ending.join()
+    assert writer.last_epoch() == 0
     writer.close()

@@ -10,7 +10,7 @@ pytest.importorskip("aiohttp")
 
 from aiohttp import web
 
-from headrace.connect.webhook.server import Address, serving
+from headrace.connect.webhook.server import Address, HttpServer, serving
 
 
 async def take(request):  # noqa: ARG001 -- of the protocol
@@ -45,3 +45,19 @@ def test_a_path_whose_feed_has_failed_is_there_again_later():
         with serving(address, "/orders", take):
             assert posted(address, "/orders") == (204, None)
         assert posted(address, "/orders") == (404, None)  # it has ended, and is not to begin again
+
+
+def test_a_server_that_fails_while_it_closes_leaves_no_thread(monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = Address("127.0.0.1", free.getsockname()[1])
+    server = HttpServer(address)
+
+    async def fails(seconds):
+        raise OSError(f"not within {seconds} s")
+
+    monkeypatch.setattr(server._server, "shutdown", fails)
+    with pytest.raises(OSError, match="not within"):
+        server.close()
+    assert not server._thread.is_alive()
+    assert server.loop.is_closed()

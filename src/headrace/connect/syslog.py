@@ -7,6 +7,7 @@ lines = app.stream("lines", source=syslog.lines("udp://0.0.0.0:5514"), event_tim
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ LINES: pa.Schema = as_schema(
 LONGEST = 1 << 20
 """A message of TCP that is longer ends its connection."""
 CLOCK = SystemClock()
+logger = logging.getLogger("headrace.syslog")
+_REST_SECONDS = 1.0
+"""How long no connection is accepted after one could not be: the machine has no file or no memory for it."""
 _NEW = (
     r"^<(?P<priority>[0-9]{1,3})>1 (?P<at>\S+) (?P<host>\S+) (?P<app>\S+) (?P<process>\S+) (?P<id>\S+) "
     r'(?P<data>-|(?:\[[^ \]"]+(?: [^ =\]"]+="(?:[^"\\]|\\.)*")*\])+)(?: (?:\x{FEFF})?(?P<message>(?s:.*)))?$'
@@ -144,17 +148,33 @@ class _TcpServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._partial: dict[socket.socket, bytes] = {}
+        self._rests_until: float | None = None
 
     def receive(self, waiting: SharedBuffer[_Received], ending: threading.Event) -> None:
         """Put messages into the buffer; while that is full, nothing is read, so senders wait."""
         while not ending.is_set():
+            if self._rests_until is not None and CLOCK.monotonic() >= self._rests_until:
+                self._rests_until = None
+                self._selector.register(self._listener, selectors.EVENT_READ)
             for key, _ in self._selector.select(LOOK_SECONDS):
                 if key.fileobj is self._listener:
-                    taken, _ = self._listener.accept()
-                    self._selector.register(taken, selectors.EVENT_READ)
-                    self._partial[taken] = b""
+                    self._accept()
                 else:
                     _put(waiting, self._read(key.fileobj))  # type: ignore[arg-type]
+
+    def _accept(self) -> None:
+        """Take a connection, if it is still there and there is room for it; the others go on."""
+        try:
+            taken, _ = self._listener.accept()
+        except (ConnectionError, BlockingIOError):  # it has ended before it was taken
+            return
+        except OSError as error:
+            logger.warning("a syslog connection cannot be accepted, it is tried again: %s", error)
+            self._selector.unregister(self._listener)
+            self._rests_until = CLOCK.monotonic() + _REST_SECONDS
+            return
+        self._selector.register(taken, selectors.EVENT_READ)
+        self._partial[taken] = b""
 
     def _read(self, sender: socket.socket) -> list[bytes]:
         try:

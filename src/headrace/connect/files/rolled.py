@@ -173,7 +173,8 @@ class RollingWriter(SinkWriter):
 
     def last_epoch(self) -> int:
         """Return the last epoch of which there is a part or a file."""
-        return max(self._ended.epochs[-1], *self._parts, -1)
+        with self._lock:  # a file that ends just now
+            return max(self._ended.epochs[-1], *self._parts, -1)
 
     def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
         """Write an epoch's part; a file that has become large or old enough ends.

@@ -135,8 +135,10 @@ class HttpServer:
 
     def close(self) -> None:
         """End the server: requests that are not answered are cut off."""
-        self.run(self._close())
-        self._end()
+        try:
+            self.run(self._close())
+        finally:
+            self._end()
 
     async def _close(self) -> None:
         for listening in self._listening.sockets:
