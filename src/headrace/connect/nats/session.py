@@ -11,6 +11,7 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError, Servi
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
+from headrace.connect.messages.own_loop import apart
 from headrace.connect.messages.tls import secured_address, tls_context
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Session:
 
         """
         with self._failures():
-            return self._loop.run_until_complete(self._answered(what, seconds))
+            return self._run(self._answered(what, seconds))
 
     async def _answered(self, what: Coroutine[Any, Any, Any], seconds: float) -> Any:
         """Return a result, or raise when the connection ends: the client would wait for an answer to the end."""
@@ -94,7 +95,7 @@ class Session:
 
         """
         with suppress(TimeoutError):
-            self._loop.run_until_complete(asyncio.wait_for(self._ended.wait(), _MOMENT))
+            self._run(asyncio.wait_for(self._ended.wait(), _MOMENT))
         if self._ended.is_set():
             raise Unavailable(f"{self.address.place} has ended the connection")
 
@@ -103,9 +104,12 @@ class Session:
         if self._loop.is_closed():
             return
         with suppress(Exception):
-            self._loop.run_until_complete(self._closed())
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # a turn, for what closes later
+            self._run(self._closed())
+            self._run(self._loop.shutdown_asyncgens())  # a turn, for what closes later
         self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return apart(lambda: self._loop.run_until_complete(work))
 
     async def _closed(self) -> None:
         transport = getattr(self._client, "_transport", None)  # a client whose connection ended leaves it open

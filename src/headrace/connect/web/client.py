@@ -15,6 +15,7 @@ from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.connect.messages.address import names_host, place_of, secret
+from headrace.connect.messages.own_loop import apart
 
 if TYPE_CHECKING:
     import threading
@@ -105,13 +106,13 @@ def without_login(options: Mapping[str, Any]) -> tuple[WithLogin, Any]:
 
 
 class Client:
-    """A session of HTTP in this thread; waits for the server look whether a feed is to stop. Use `with`."""
+    """A session of HTTP for one thread at a time; waits for the server look whether a feed is to stop. Use `with`."""
 
     def __init__(self, site: Site) -> None:
         headers = site.request_headers()
         self._site = site
         self._runner = asyncio.Runner()
-        self.session = self._runner.run(self._opened(headers))
+        self.session = self._run(self._opened(headers))
 
     async def _opened(self, headers: Mapping[str, str]) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
@@ -127,7 +128,7 @@ class Client:
 
         """
         try:
-            return self._runner.run(self._until(work, stop, look))
+            return self._run(self._until(work, stop, look))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unavailable(f"{self._site.place} does not answer: {_said(error)}") from error
 
@@ -169,8 +170,11 @@ class Client:
 
     def close(self) -> None:
         """Close its connections."""
-        self._runner.run(self.session.close())
-        self._runner.close()
+        self._run(self.session.close())
+        apart(self._runner.close)
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return apart(lambda: self._runner.run(work))
 
 
 def _said(error: Exception) -> str:

@@ -18,6 +18,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.connect.messages.address import place_of
 from headrace.connect.messages.address import secret as read_secret
+from headrace.connect.messages.own_loop import apart
 from headrace.connect.messages.writing import ID_HEADER, MessageSink, MessageWriter, key_header, one_line, writing
 from headrace.connect.webhook.signatures import SCHEMES, signed
 from headrace.log import Log
@@ -152,7 +153,7 @@ class PostWriter(MessageWriter[Post]):
         """
         if epoch != self._epoch:
             self._epoch, self._done, self._refused = epoch, set(), {}
-        asyncio.run(self._post_all(messages))
+        apart(lambda: asyncio.run(self._post_all(messages)))
         if self._refused:
             self._bury()
 
