@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -307,6 +308,35 @@ def test_a_group_that_could_not_be_written_for_a_while_is_written_without_anothe
         reader.committed({"0": 3})
         at = cluster(KafkaAddress.parse(broker.address))
         until(lambda: reader.bounds() and at.group_offsets(broker.topic("app")) == {(broker.topic("t"), 0): 3})
+
+
+def test_a_group_is_not_put_back_by_a_process_that_tries_again_after_another_took_over(broker, monkeypatch):
+    created(broker, partitions=2)
+    failing, failed, store = threading.Event(), threading.Event(), Cluster.set_group_offsets
+
+    def refused(*given):
+        if failing.is_set():
+            failed.set()
+            raise Unavailable("no answer")
+        store(*given)
+
+    def group():
+        found = cluster(KafkaAddress.parse(broker.address)).group_offsets(broker.topic("app"))
+        return {partition: end for (_, partition), end in found.items()}
+
+    monkeypatch.setattr(Cluster, "set_group_offsets", refused)
+    monkeypatch.setattr(kafka_source, "_DESCRIBED_SECONDS", 0.0)
+    with closing(source(broker, group="app").open(clock=ManualClock())) as older:
+        failing.set()
+        older.committed({"0": 3, "1": 4})
+        assert failed.wait(60)
+        until(lambda: older._progress._failed)
+        failing.clear()
+        with closing(source(broker, group="app").open(clock=ManualClock())) as newer:
+            newer.committed({"0": 5})
+        assert group() == {0: 5}
+        older.bounds()  # as its status asks for
+    assert group() == {0: 5, 1: 4}, "what nobody has stored is stored"
 
 
 def test_a_topic_that_nobody_declares_must_exist(broker):

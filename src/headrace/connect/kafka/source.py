@@ -310,23 +310,34 @@ class _Progress:
 
     def reached(self, ends: Mapping[str, int]) -> None:
         self._ends = dict(ends)
-        self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="kafka-group")
-        self._pool.submit(self._store)
+        self._submit(again=False)
 
     def try_again(self) -> None:
-        """Store what failed, and may pass: after the last epoch no other one does it."""
-        if self._failed:
-            self._failed = False
-            self.reached(self._ends)
+        """Store what failed, and may pass: after the last epoch no other one does it.
 
-    def _store(self) -> None:
+        Another process may run the app by now, and have stored more: what the group has already is left as it is.
+        """
+        if self._failed:
+            self._failed, self._ends = False, dict(self._ends)
+            self._submit(again=True)
+
+    def _submit(self, *, again: bool) -> None:
+        self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="kafka-group")
+        self._pool.submit(self._store, again=again)
+
+    def _store(self, *, again: bool) -> None:
         ends, group = self._ends, self._source.group
         if ends is self._stored or group is None:  # a call that waited behind another
             return
         self._stored = ends
         offsets = {(self._source.name, int(partition)): end for partition, end in ends.items()}
+        at, name = cluster(self._source.address), self._source.address.cluster_name(group)
         try:
-            cluster(self._source.address).set_group_offsets(self._source.address.cluster_name(group), offsets)
+            if again:
+                there = at.group_offsets(name)
+                offsets = {each: end for each, end in offsets.items() if end > there.get(each, -1)}
+            if offsets:
+                at.set_group_offsets(name, offsets)
         except HeadraceError as error:
             self._failed = error.may_pass
             logger.warning('the group "%s" does not show how far it was read: %s', group, error.what)
