@@ -422,3 +422,23 @@ def test_a_job_that_was_forgotten_is_told_again(beside, counting):
         words(counting, str(number))
         ran(counting, job_of(counting, query=f"query {number}"))
     assert len(beside.processes[0].jobs) == processes.MOST_JOBS
+
+
+def test_a_process_that_somebody_forks_keeps_none_of_them_alive():
+    """A user's function may fork, as `multiprocessing` does: what it forks may outlive the worker."""
+    own, (until, gone) = processes.ShardProcess(), os.pipe()
+    assert own.is_ready(wait=True)
+    forked = os.fork()
+    if not forked:
+        os.close(gone)
+        os.read(until, 1)
+        os._exit(0)
+    try:
+        own._end.close()  # noqa: SLF001 -- as the system does when this process ends
+        own.process.wait(20)
+    finally:
+        os.close(gone)
+        os.close(until)
+        os.waitpid(forked, 0)
+        own.close()
+    assert own.process.returncode == 0

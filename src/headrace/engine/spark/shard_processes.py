@@ -23,6 +23,7 @@ from collections import OrderedDict
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from pyspark.serializers import CloudPickleSerializer
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from headrace.kernels.task import Report, Task
 
 VARIABLE = "HEADRACE_PROCESSES"
-"""The environment variable with the most processes that run shards of small epochs on a machine; 1: threads do."""
+"""The environment variable with the most processes that run shards of an app's small epochs; 1: threads do."""
 WORTH_SECONDS = 2.0
 MOST_BYTES = 8 << 20
 """They are not asked where level 0 sends more."""
@@ -59,6 +60,20 @@ MOST_JOBS = 4
 LOCK = "processes.lock"
 """In the folder of an app's caches: of the worker that has processes for it."""
 _SCRIPT = "from headrace.engine.spark.shard_processes import serve; serve({})"
+
+
+_ENDS: WeakSet[socket.socket] = WeakSet()
+"""Our ends of the sockets of processes."""
+
+
+def _forked() -> None:
+    """Close them in a process that somebody forks, such as a user's function: it may outlive this one."""
+    for end in _ENDS:
+        end.close()
+
+
+if hasattr(os, "register_at_fork"):  # not every system has it
+    os.register_at_fork(after_in_child=_forked)
 
 
 class FailedBeside(Exception):
@@ -75,6 +90,7 @@ class ShardProcess:
 
     def __init__(self) -> None:
         self._end, theirs = socket.socketpair()
+        _ENDS.add(self._end)
         self._channel = Channel(self._end)
         with theirs, ExitStack() as opened:
             opened.callback(self._end.close)
@@ -253,7 +269,7 @@ def usable(job: Job) -> int:
 
 
 def most_processes() -> int:
-    """Return how many processes may run shards at once on this machine, this one included."""
+    """Return how many processes may run shards of an app at once, this one included; each app has its own."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen.isdecimal():
         return max(1, int(chosen))
