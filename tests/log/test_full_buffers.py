@@ -130,6 +130,14 @@ def test_a_spill_that_cannot_be_read_now_loses_nothing(tmp_path, monkeypatch):
     buffer.close()
 
 
+def test_what_is_taken_from_a_spill_has_the_limit_of_the_buffer_however_long_its_values_are(tmp_path):
+    buffer = Buffer(3, "spill", 2, folder=tmp_path)
+    for number in range(10):
+        buffer.put((bytes([number]) * 1_000, 1))
+    assert [len(taken_of(buffer)) for _ in range(5)] == [3, 3, 3, 1, 0]
+    buffer.close()
+
+
 def test_a_thread_waits_for_room_and_nobody_waits_when_it_is_closed():
     shared = SharedBuffer(2, "block")
     assert shared.put(b"a")

@@ -264,9 +264,10 @@ class _Spill:
             OSError: the file cannot be read.
 
         """
-        size = count = 0
-        for length, _ in self.entries:
-            if count and size + length > limit:
+        size = weight = count = 0
+        for length, rest in self.entries:
+            weight += rest[0]
+            if count and weight > limit:
                 break
             size, count = size + length, count + 1
         packed, at = memoryview(self._bytes(size)), 0
