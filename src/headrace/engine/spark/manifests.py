@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import UnknownException, convert_exception
+
 from headrace.engine.spark import blobs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame
 
     from headrace.kernels.task import Report
@@ -30,4 +36,19 @@ def manifest_of_batch(batch: DataFrame) -> list[Report]:
     plan = batch._jdf.logicalPlan()  # noqa: SLF001 -- only the JVM has it
     if plan.getClass().getName() != _PLANNED:
         return manifest(batch)
-    return [report for row in plan.rdd().collect() for report in blobs.reports_of(bytes(row.getBinary(_AT)))]
+    return [report for row in _collected(plan.rdd()) for report in blobs.reports_of(bytes(row.getBinary(_AT)))]
+
+
+def _collected(rdd: JavaObject) -> Iterable[JavaObject]:
+    """Return the rows of an RDD of the JVM's.
+
+    `collectAsync`, since Spark reads the bytecode of the class from which a job is started, each time: that takes 4 ms
+    for the large ones behind `collect`. An array, since Py4J needs 10 ms to iterate over a list of Scala's.
+    """
+    try:
+        rows: Iterable[JavaObject] = rdd.toJavaRDD().collectAsync().get().toArray()
+    except Py4JJavaError as failed:
+        cause = failed.java_exception.getCause()
+        known = failed if cause is None else convert_exception(cause)
+        raise (failed if isinstance(known, UnknownException) else known) from None
+    return rows
