@@ -124,6 +124,19 @@ def test_early_results_of_a_window_come_every_so_often():
         assert len(driver.view("late")) == 1
 
 
+def test_an_app_has_not_caught_up_before_early_results_are_out():
+    """What waits below a window is out when the watermark, which comes through it, has entered another period."""
+    app = hr.App("early")
+    windows = app.stream("t", SCHEMA, event_time="at").group_by("k").window(MINUTE, emit="every 10 seconds")
+    windows.agg(n="count(*)").to_view("counts")
+    with Driver(app) as driver:
+        for number, second in enumerate((1, 11, 21, 22)):
+            driver.send("t", row("a", 1, second))
+            while not driver.caught_up:
+                driver.step()
+            assert [each["n"] for each in driver.view("counts")] == ([], [2], [3], [3])[number]
+
+
 @pytest.mark.parametrize("early", [True, False])
 def test_what_waits_comes_out_by_the_clock_where_a_source_is_idle(early):
     """Also when the window itself has closed: no step below it keeps anything but what waits."""

@@ -185,9 +185,9 @@ def empty_epoch_due(
 ) -> bool:
     """Whether an epoch without input would change the output.
 
-    It would in three cases: the watermark of a step that keeps rows moved, and the step emits on its watermark; a step
-    that detects late rows waits for the watermark of a step above it; the end of time is reached. What a step would
-    only forget, it forgets in the next epoch that has rows.
+    It would in three cases: the watermark of a step that keeps rows moved, and the step emits on its watermark; such a
+    step, or one that detects late rows, waits for the watermark of a step above it; the end of time is reached. What a
+    step would only forget, it forgets in the next epoch that has rows.
 
     Args:
         plan: the steps.
@@ -206,7 +206,8 @@ def empty_epoch_due(
         if node.emits_on_watermark and name in moved and name in keeps and not ahead_of:
             return True
         above = (plan.name(up) for up in node.walk() if up is not node and up.stateful)
-        if node.detects_late and not moved.isdisjoint(above):
+        waits = node.detects_late or (node.emits_on_watermark and name in keeps)
+        if waits and not moved.isdisjoint(above):
             return True
     return False
 
