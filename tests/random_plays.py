@@ -35,6 +35,7 @@ def compare(
     change: Callable[[], None],
     answers: Callable[[str, list[dict]], tuple[Counter, Counter]],
     end: Callable[[], None] | None = None,
+    rest: Callable[[], None] | None = None,
 ) -> None:
     """Run epochs, and compare every view after each, until one is wrong.
 
@@ -46,6 +47,7 @@ def compare(
         change: changes the rows before an epoch, and sends what changed.
         answers: returns a view's rows, and the right ones, of its name and what it holds.
         end: ends the input, after which views are compared once more.
+        rest: runs epochs after a change, other than `driver.run`.
 
     """
     for epoch in range(epochs + (end is not None)):
@@ -53,7 +55,7 @@ def compare(
             driver.restart()
         if epoch < epochs:
             change()
-            driver.run()
+            (rest or driver.run)()
         elif end is not None:
             end()
         for view, text in views.items():

@@ -67,12 +67,12 @@ class Programs:
             return self._branch(name, columns)
         return self._made(f"tables[{name!r}]", columns, lambda world: world[name])
 
-    def _branch(self, name: str, columns: dict[str, str]) -> Step:
+    def _branch(self, name: str, columns: dict[str, str], end: str = ".as_table()") -> Step:
         tests = [self.test(columns) for _ in range(2)]
         which = self.dice.choice((0, 1, 2))
         return self._made(
             f'streams[{name!r}].branch(one="{tests[0].sql}", two="{tests[1].sql}")[{("one", "two", None)[which]!r}]'
-            ".as_table()",
+            f"{end}",
             columns,
             lambda world: [
                 row

@@ -12,7 +12,7 @@ from verb_values import HIDDEN, Row, hidden
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from verb_steps import Join
+    from verb_steps import Join, Roots
 
     Test = Callable[[Row], Any] | None
 
@@ -52,7 +52,7 @@ class AsOf:
 
     join: Join
     test: Test
-    roots: frozenset[str]
+    roots: Roots
     table: str
     time: str
     grace: int
@@ -93,13 +93,20 @@ class Near:
 
     join: Join
     test: Test
-    roots: frozenset[str]
+    roots: Roots
     low: int
     high: int
     grace: int
 
+    @property
+    def hold(self) -> timedelta:
+        """How far behind the watermark a row may be that comes out."""
+        left = self.high if self.join.how in ("left", "full", "semi", "anti") else 0
+        right = -self.low if self.join.how in ("right", "full") else 0
+        return timedelta(seconds=self.grace + max(left, right, 0))
+
     def of(self, world: dict) -> list[Row]:
-        """Return the rows of the join. The step holds its watermark back for them, so they are never late below."""
+        """Return the rows of the join. Below, only those are late that were late here."""
         sides = [self._split(step.rows(world), world) for step in (self.join.left, self.join.right)]
         now = world[PAST].watermark(self.roots)
         inner, how = type(self.join)(*[getattr(self.join, name) for name in ("left", "right", "on")],
@@ -112,11 +119,12 @@ class Near:
                     found.append(pair[0] | {"_at": max(left["_at"], right["_at"]), "_epoch": 0})
                     met |= {id(left), id(right)}
         if how in ("semi", "anti"):
-            found = [bare(row) for row in sides[0][0] if id(row) in met] if how == "semi" else []
+            found = [row | {"_epoch": 0} for row in sides[0][0] if id(row) in met] if how == "semi" else []
         for side, (rows, late) in enumerate(sides):
             if how in (("left", "right")[side], "full") or (how == "anti" and side == 0):
-                alone = [row for row in rows if id(row) not in met and self._over(row, side, now)] + late
+                alone = [row for row in rows if id(row) not in met and self._over(row, side, now)]
                 found += [self._alone(row, side) | {"_at": row["_at"], "_epoch": 0} for row in alone]
+                found += [self._alone(row, side) | {"_at": row["_at"], "_epoch": row["_epoch"]} for row in late]
         return found
 
     def _alone(self, row: Row, side: int) -> Row:

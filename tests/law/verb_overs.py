@@ -14,7 +14,7 @@ from verb_values import Row, compared, hashed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from verb_steps import Step
+    from verb_steps import Roots, Step
 
     Walk = Callable[[list[Row], int, list[Row]], object]
     """What a column is: of the rows of the group, the place of the row, and the rows that count."""
@@ -36,7 +36,7 @@ class Over:
     """Rows with columns over the rows before them; `rows`: from how many before to how many, `back`: seconds."""
 
     step: Step
-    roots: frozenset[str]
+    roots: Roots
     keys: tuple[str, ...]
     rows: tuple[int, int] | None
     back: int | None
@@ -84,7 +84,7 @@ class Dedupe:
     """The first row of each key within some seconds."""
 
     step: Step
-    roots: frozenset[str]
+    roots: Roots
     keys: tuple[str, ...]
     within: int
 
@@ -120,7 +120,7 @@ class Keep:
     """A table whose rows leave after some seconds."""
 
     step: Step
-    roots: frozenset[str]
+    roots: Roots
     keep: int
 
     def of(self, world: dict) -> list[Row]:
@@ -151,7 +151,7 @@ class Suppressed:
     """A table whose changes wait until the watermark enters another period of so many seconds."""
 
     step: Step
-    roots: frozenset[str]
+    roots: Roots
     every: int
 
     def of(self, world: dict) -> list[Row]:

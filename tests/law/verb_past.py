@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from verb_values import EVENTS, LATEST, TABLES, Row, hashed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 PAST = "#past"
 """The name under which a world has its past."""
@@ -57,12 +57,14 @@ class Past:
             self._worlds[moment] = _world(changes)
         return self._worlds[moment]
 
-    def watermark(self, roots: frozenset[str], epoch: int | None = None) -> datetime | None:
+    def watermark(self, roots: Mapping[str, timedelta], epoch: int | None = None) -> datetime | None:
         """Return the watermark of streams by which an epoch's rows are judged, or the one of this moment."""
         if epoch is None and self.ended:
             return END
-        marks = [self._mark(root, self.epochs if epoch is None else epoch) for root in roots]
-        return None if None in marks else min(mark for mark in marks if mark is not None)
+        marks = [(self._mark(root, self.epochs if epoch is None else epoch), behind) for root, behind in roots.items()]
+        return min((mark - behind for mark, behind in marks if mark is not None), default=None) if all(
+            mark is not None for mark, _ in marks
+        ) else None  # fmt: skip
 
     def _mark(self, root: str, epoch: int) -> datetime | None:
         if root not in self._greatest:

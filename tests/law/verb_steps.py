@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
 
-from verb_values import INT, LONG, Row, compared, hashed
+from verb_values import EVENTS, INT, LONG, Row, compared, hashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+Roots = dict[str, timedelta]
+"""The streams that a watermark comes from, and how far it is behind each of theirs."""
 MOST_PAIRS = 20_000
 """A join of more would take too long here."""
 
@@ -29,6 +32,8 @@ class Step:
     columns: dict[str, str]
     of: Callable[[dict], list[Row]]
     ups: tuple[Step, ...] = ()
+    hold: timedelta = timedelta()
+    """How far its own watermark is behind the one that it works with."""
 
     def rows(self, world: dict) -> list[Row]:
         """Return its rows; `world` remembers those of steps."""
@@ -39,6 +44,52 @@ class Step:
     def lines(self) -> list[str]:
         """Return the text of the steps that lead here."""
         return list(dict.fromkeys([*(line for up in self.ups for line in up.lines()), f"{self.name} = {self.code}"]))
+
+
+DIRECT = ("where(", "with_columns(", "select(", "rename(")
+"""Steps of tables that change with each record, not once an epoch."""
+
+
+def roots(step: Step) -> Roots:
+    """Return the streams with event time that a step is made of, and how far its watermark is behind theirs."""
+    if step.code.startswith(("streams[", "tables[")) and not step.ups:
+        name = step.code.split("'")[1]
+        return {name: step.hold} if name in EVENTS else {}
+    ups = step.ups[:1] if ".join(" in step.code and "within=" not in step.code else step.ups
+    return {name: behind + step.hold for name, behind in least(*map(roots, ups)).items()}
+
+
+def least(*several: Roots) -> Roots:
+    """Return what the least of several watermarks is made of."""
+    found: Roots = {}
+    for each in several:
+        for name, behind in each.items():
+            found[name] = max(behind, found.get(name, behind))
+    return found
+
+
+def timed(step: Step) -> bool:
+    """Return whether a table changes as time passes, or has a time of its own."""
+    lines = "".join(step.lines())
+    return any(f"{word}['{name}']" in lines for name in EVENTS for word in ("streams", "tables"))
+
+
+def held(step: Step) -> bool:
+    """Return whether rows of a stream come later than the epoch in which they arrived."""
+    return met(step) or any(".over(" in line for line in step.lines())
+
+
+def met(step: Step) -> bool:
+    """Return whether rows of a stream waited for others, so that its watermark is behind that of its sources."""
+    return any("within=(" in line for line in step.lines())
+
+
+def direct(step: Step) -> bool:
+    """Return whether a table changes with each record."""
+    if not step.ups:
+        return True
+    plain = any(f".{word}" in step.code for word in DIRECT) and ".changes(" not in step.code
+    return plain and all(map(direct, step.ups))
 
 
 @dataclass(frozen=True)

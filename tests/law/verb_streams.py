@@ -2,65 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from verb_aggregates import aggregate
-from verb_grammar import Programs
 from verb_meets import AsOf, Lookup, Near, bare
 from verb_overs import Dedupe, Keep, Over, Suppressed
-from verb_steps import Join, Step, Top
+from verb_steps import Join, Step, direct, held, least, met, roots, timed
 from verb_values import EVENTS, INT, LONG, LOOSE, MAP, ORDERED, TABLES, TIME, Row, hashed, ordered
-from verb_windows import Windows, aggregated
+from verb_windowed import WindowedPrograms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from verb_overs import Walk
 
-DIRECT = ("where(", "with_columns(", "select(", "rename(")
-"""Steps of tables that change with each record, not once an epoch."""
-
-
-def roots(step: Step) -> frozenset[str]:
-    """Return the streams with event time that a step is made of."""
-    if step.code.startswith(("streams[", "tables[")) and not step.ups:
-        name = step.code.split("'")[1]
-        return frozenset({name} if name in EVENTS else ())
-    ups = step.ups[:1] if ".join(" in step.code and "within=" not in step.code else step.ups
-    return frozenset(name for up in ups for name in roots(up))
-
-
-def timed(step: Step) -> bool:
-    """Return whether a table changes as time passes, or has a time of its own."""
-    lines = "".join(step.lines())
-    return any(f"{word}['{name}']" in lines for name in EVENTS for word in ("streams", "tables"))
-
-
-def held(step: Step) -> bool:
-    """Return whether rows of a stream come later than the epoch in which they arrived."""
-    return met(step) or any(".over(" in line for line in step.lines())
-
-
-def met(step: Step) -> bool:
-    """Return whether rows of a stream waited for others, so that its watermark is behind that of its sources."""
-    return any("within=(" in line for line in step.lines())
-
-
-def direct(step: Step) -> bool:
-    """Return whether a table changes with each record."""
-    if not step.ups:
-        return True
-    plain = any(f".{word}" in step.code for word in DIRECT) and ".changes(" not in step.code
-    return plain and all(map(direct, step.ups))
-
 
 @dataclass
-class TimedPrograms(Programs):
+class TimedPrograms(WindowedPrograms):
     """Draws steps of tables, and of streams with event time."""
-
-    timed: list[Step] = field(default_factory=list)
-    streaming: bool = False
 
     def keep(self, names: Container[str]) -> None:
         """Forget the steps that could not be made."""
@@ -69,15 +29,6 @@ class TimedPrograms(Programs):
 
     def _source(self) -> Step:
         return self._from_stream() if self.dice.random() < 0.4 else super()._source()
-
-    def _made(self, code: str, columns: dict[str, str], of: Callable, *ups: Step) -> Step:
-        name = f"s{next(self.names)}"
-        for end in (").late.as_table()", ").as_table()"):  # the step with state needs a name of its own
-            if code.endswith(end) and ".named(" not in code:
-                code = f'{code.removesuffix(end)}).named("{name}_"){end[1:]}'
-        step = Step(name, code.replace("{name}", name), columns, of, ups)
-        (self.timed if self.streaming else self.steps).append(step)
-        return step
 
     # ---- streams ----
 
@@ -88,6 +39,8 @@ class TimedPrograms(Programs):
         else:
             name = self.dice.choice([name for name in EVENTS if not TABLES[name][1]])
             step = self._made(f"streams[{name!r}]", dict(TABLES[name][0]), lambda world: world[name])
+            if self.dice.random() < 0.15:
+                step = self._branch(name, step.columns, "")
         for _ in range(self.dice.choice((0, 0, 1, 1, 2))):
             if len(step.columns) > 9:
                 step = self._narrow(step)
@@ -102,8 +55,6 @@ class TimedPrograms(Programs):
     def _unions(self, step: Step) -> Step | None:
         other = self._stream()
         self.streaming = True
-        if met(step) or met(other):
-            return None
         return self._union(step, other)
 
     def _dedupe(self, step: Step) -> Step | None:
@@ -209,17 +160,9 @@ class TimedPrograms(Programs):
             step,
         )
 
-    def _maybe_late(self, step: Step, code: str, columns: dict[str, str], made: Windows | Over | Keep,
-                    of: Callable) -> Step:  # fmt: skip
-        if self.dice.random() > 0.2 or step not in self.timed:
-            return self._made(code, columns, of, step)
-        return self._made(
-            f"{code}.late.as_table()", step.columns, lambda world: [bare(row) for row in made.late(world)], step
-        )
-
     def _kept(self, step: Step) -> Step | None:
-        if met(step):
-            return None
+        if held(step) and len(roots(step)) > 1:
+            return None  # sources that have ended hold back no more, so time passes where others end an epoch later
         keep = self.dice.choice((0, 60, 150))
         kept = Keep(step, roots(step), keep)
         return self._maybe_late(
@@ -230,72 +173,11 @@ class TimedPrograms(Programs):
             lambda world: [bare(row) for row in kept.of(world)],
         )
 
-    # ---- windows ----
-
-    def _windowed(self, step: Step) -> Step | None:
-        of_table = step not in self.timed
-        if len(step.columns) > 7:
-            step = self._trimmed(step)
-        keys, final = self._keys(step), self.dice.random() < 0.5 and not met(step)
-        grace, size = self.dice.choice((0, 30, 60, 100)), self.dice.choice((60, 90, 120))
-        every, offset = self.dice.choice((30, 60)), self.dice.choice((0, 0, 7))
-        shift = f', offset="{offset} seconds"' if offset else ""
-        shape = self.dice.choice(("tumbling", "hopping", "cumulating", *["session"] * (not of_table)))
-        if shape == "tumbling":
-            text, sizes, every, gap = f'"{size} s"', (size,), size, None
-        elif shape == "hopping":
-            text, sizes, gap = f'"{size} s", "{every} s"', (size,), None
-        elif shape == "cumulating":
-            text, sizes, every, gap = f'"{size} s", "30 s"', tuple(range(30, size + 1, 30)), size, None
-        else:
-            gap = self.dice.choice((20, 30, 60))
-            text, sizes, shift = f'"{gap} s"', (0,), ""
-        windows = Windows(step, roots(step), tuple(keys), sizes, every, offset, grace, final, gap, of_table)
-        window = f'hr.{shape}({text}, grace="{grace} s"{shift})' + (', emit="final"' if final else "")
-        code = f"{step.name}.group_by({', '.join(map(repr, keys))}).window({window})"
-        if gap is None and self.dice.random() < 0.3:
-            return self._window_top(step, code, windows)
-        drawn = {f"w{at}": aggregate(self, step.columns, loose=False) for at in range(self.dice.choice((1, 2)))}
-        given = ", ".join(f'{name}="{each.sql}"' for name, each in drawn.items())
-        columns = {key: step.columns[key] for key in keys} | {"window_start": TIME, "window_end": TIME}
-        columns |= {name: each.kind for name, each in drawn.items()}
-        return self._maybe_late(step, f"{code}.agg({given})", columns, windows, aggregated(windows, drawn))
-
-    def _window_top(self, step: Step, code: str, windows: Windows) -> Step | None:
-        fitting = [name for name, kind in step.columns.items() if kind in ORDERED and name not in windows.keys]
-        if not fitting:
-            return None
-        name, down = self.dice.choice(fitting), self.dice.random() < 0.5
-        count, ties = self.dice.choice((1, 1, 2, 3)), self.dice.choice(("row_number", "rank", "dense_rank"))
-        rank = "place" if self.dice.random() < 0.4 and "place" not in step.columns else None
-        top = Top(step, (), [(name, down, None)], count, ties, rank)
-        more = (f', rank="{rank}"' if rank else "") + (f', ties="{ties}"' if ties != "row_number" else "")
-
-        def of(world: dict) -> list:
-            found = []
-            for rows, start, end in windows.groups(world):
-                for row in top.rows({step.name: [bare(row) for row in rows]}):
-                    place = {rank: row.pop(rank)} if rank else {}
-                    found.append(row | {"window_start": start, "window_end": end} | place)
-            return found
-
-        columns = step.columns | {"window_start": TIME, "window_end": TIME} | ({"place": INT} if rank else {})
-        by = f"{name} {'desc' if down else 'asc'}"
-        return self._maybe_late(step, f'{code}.top({count}, "{by}"{more})', columns, windows, of)
-
-    def _trimmed(self, step: Step) -> Step:
-        self.streaming = True
-        step = self._narrow(step)
-        self.streaming = False
-        return step
-
     # ---- rows with the rows before them ----
 
     def _over(self, step: Step) -> Step | None:
         streaming, final = self.streaming, self.streaming or (step in self.timed and self.dice.random() < 0.5)
-        if met(step) and streaming:
-            return None
-        keys, final = self._keys(step), final and not met(step)
+        keys = self._keys(step)
         rows, back = None, None
         columns = [name for name in ("o0", "o1", "o2", "o3", "o4", "o5") if name not in step.columns]
         draw = self.dice.random()
@@ -410,7 +292,7 @@ class TimedPrograms(Programs):
         test = self.test(join.both) if self.dice.random() < 0.3 else None
         where = f', where="{test.sql}"' if test else ""
         on = repr({key: "id"}) if key != "id" else "'id'"
-        as_of = AsOf(join, test.of if test else None, roots(step) | {"h"}, "h", time, grace)
+        as_of = AsOf(join, test.of if test else None, least(roots(step), {"h": timedelta()}), "h", time, grace)
         return self._made(
             f'{step.name}.join({other.name}, on={on}, as_of="{time}", grace="{grace} seconds", how="{join.how}", '
             f'suffix="{join.suffix}"{where}).as_table()',
@@ -420,16 +302,18 @@ class TimedPrograms(Programs):
             other,
         )
 
+    _HOWS = ("inner", "left", "right", "full", "semi", "anti")
+
     def _met(self, step: Step) -> Step | None:
-        return self._within(step, ("inner",), streaming=True)  # rows alone may be late below
+        return self._within(step, ("inner", *self._HOWS), streaming=True)
 
     def _near(self, step: Step) -> Step | None:
-        return self._within(step, ("inner", "left", "right", "full", "semi", "anti"), streaming=False)
+        return self._within(step, self._HOWS, streaming=False)
 
     def _within(self, step: Step, hows: tuple[str, ...], *, streaming: bool) -> Step | None:
         other = self._stream()
         self.streaming = streaming
-        if other is step or met(step) or met(other) or len(step.columns) + len(other.columns) > 16:
+        if other is step or len(step.columns) + len(other.columns) > 16:
             return None
         drawn = self._joining(step, other, hows)
         if drawn is None:
@@ -437,11 +321,13 @@ class TimedPrograms(Programs):
         join, code, test = drawn
         low, high = sorted(self.dice.choice((-90, -30, 0, 30, 60)) for _ in range(2))
         grace = self.dice.choice((0, 0, 30, 90))
-        near = Near(join, test, roots(step) | roots(other), low, high, grace)
+        near = Near(join, test, least(roots(step), roots(other)), low, high, grace)
         columns = step.columns if join.how in ("semi", "anti") else join.both
         code = f'{code}, within=("{low} seconds", "{high} seconds"), grace="{grace} seconds")'
         if streaming:
-            return self._made(code, columns, near.of, step, other)
+            made = self._made(code, columns, near.of, step, other)
+            made.hold = near.hold
+            return made
         return self._made(
             f"{code}.as_table()", columns, lambda world: [bare(row) for row in near.of(world)], step, other
         )

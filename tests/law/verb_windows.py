@@ -13,7 +13,7 @@ from verb_values import Row, hashed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from verb_steps import Step
+    from verb_steps import Roots, Step
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Group = tuple[list[Row], datetime, datetime]
@@ -25,7 +25,7 @@ class Windows:
     """Windows of a size (cumulating: `sizes`) that begin every so often, or sessions of a gap, all in seconds."""
 
     step: Step
-    roots: frozenset[str]
+    roots: Roots
     keys: tuple[str, ...]
     sizes: tuple[int, ...]
     every: int
@@ -40,6 +40,15 @@ class Windows:
         found, _ = self._played(world)
         now = world[PAST].watermark(self.roots)
         return [group for group in found if not self.final or (now is not None and self._closed(group[2], now))]
+
+    def time(self, end: datetime) -> datetime:
+        """Return the event time of the result of a window that ends then."""
+        return end - timedelta(microseconds=1)
+
+    @property
+    def hold(self) -> timedelta:
+        """How far behind the watermark a result may be."""
+        return timedelta(seconds=self.grace, microseconds=self.gap is not None)
 
     def late(self, world: dict) -> list[Row]:
         """Return the rows that were too late for all their windows."""
@@ -120,10 +129,11 @@ class Windows:
 
 
 def aggregated(windows: Windows, drawn: dict[str, Any]) -> Callable[[dict], list[Row]]:
-    """Return what gives a row for each window, with aggregates."""
+    """Return what gives a row for each window, with aggregates; none of them is late anywhere."""
     return lambda world: [
         {key: rows[0][key] for key in windows.keys}
         | {"window_start": start, "window_end": end}
         | {name: each.of(rows) for name, each in drawn.items()}
+        | {"_at": windows.time(end), "_epoch": 0}
         for rows, start, end in windows.groups(world)
     ]
