@@ -349,3 +349,18 @@ def test_a_row_that_a_table_replaces_leaves_its_windows(drive):
     driver.delete("t", id=1)
     driver.step()
     assert windows_of(driver.view("slides")) == [("A", "7.4 to 12.4", 1, [3])]
+
+
+@pytest.mark.parametrize("emit", ["changes", "final"])
+def test_an_app_has_not_caught_up_before_a_row_that_no_window_took_is_late(emit):
+    app = hr.App("slides")
+    rows = app.stream("t", "k string, v int, at timestamp", event_time="at").group_by("k")
+    table = rows.window(hr.sliding("10 seconds", grace="0 seconds"), emit=emit).agg(n="count(*)").named("w")
+    table.late.to_view("late")
+    with Driver(app) as driver:
+        for key, second in (("b", 100), ("a", 95), ("b", 200)):
+            driver.send("t", row(key, second))
+            while not driver.caught_up:
+                driver.step()
+        assert [each["at"] for each in driver.view("late")] == [at(95)]
+        assert driver.counts("w")["late"] == 1

@@ -50,13 +50,17 @@ class Windowed(Keyed):
 
     @property
     def emits_on_watermark(self) -> bool:
-        """Whether results are emitted when their window closes."""
-        return self.detects_late and self.emit == "final"
+        """Whether results are emitted when their window closes, or rows that no sliding window took are late then."""
+        return self.detects_late and (self.emit == "final" or (self._slides and self.up.append_only))
+
+    @property
+    def _slides(self) -> bool:
+        return isinstance(self.window, SlidingWindow)
 
     @property
     def late_before_exchange(self) -> bool:
         """Yes but for sessions, and sliding windows of streams: which rows these have is known where the state is."""
-        if isinstance(self.window, SlidingWindow):
+        if self._slides:
             return not self.up.append_only
         return self.window is None or self.window.late_before_exchange
 
