@@ -116,7 +116,8 @@ def _declared(app: hr.App, dice: random.Random, programs: int, played: Played, w
         last = drawn.program(dice.choice((1, 2, 3, 4)))
         if _affordable(last, worlds) and _built(last, space, played):
             space[last.name].to_view(f"v{number}")
-            check_deltas(space[last.name], net=False)
+            if NAMED.search(last.code):  # others may share a name
+                check_deltas(space[last.name], net=False)
             views[f"v{number}"] = last
         drawn.keep(space)
     played.kept = len(views)

@@ -56,8 +56,8 @@ class Sliding(Windows):
             there = {id(row) for group in now.values() for row in group[0]}
             some = [row for row in (*waiting, *taken) if self._closed(row["_at"], watermark)]
             waiting = [row for row in some if id(row) not in there and not any(row is each for each in gone)]
-        if past.ended:
-            late += waiting
+        now = past.watermark(self.roots)
+        late += [row for row in waiting if self._closed(row["_at"] + self._size, now)]
         return list(found.values()), late
 
     def _sets(self, rows: list[Row]) -> dict[tuple, Group]:
