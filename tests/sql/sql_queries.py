@@ -57,6 +57,33 @@ TABLES = {
     "natural_join": """
         select k, name, orders from (select c_custkey as k, c_name as name from customer) natural join (select
         o_custkey as k, count(*) as orders from orders group by o_custkey)""",
+    "lateral_view": """
+        select word, count(*) as n, max(o_totalprice) as most from orders lateral view explode(split(o_comment, ' '))
+        w as word where length(word) > 6 and o_orderstatus <> 'P' group by word""",
+    "lateral_views": """
+        select o_orderkey, a, w.b from orders lateral view explode(sequence(1, o_custkey % 3 + 1)) as a lateral view
+        outer explode(filter(array(o_custkey, a), x -> x % 2 = 0)) w as b where o_totalprice > 100000""",
+    "lateral_map": """
+        select k, sum(v) as total from lineitem lateral view explode(map('quantity', l_quantity, l_shipmode, l_tax))
+        as k, v group by k""",
+    "lateral_join": """
+        select c.c_name, e.part from customer c join orders o on c.c_custkey = o.o_custkey, lateral
+        explode(split(c.c_mktsegment, 'I')) as e(part) where o_totalprice > 200000 and e.part in (select
+        substring(c_mktsegment, 1, 2) from customer)""",
+    "exists_lateral": """
+        select s_name from supplier where exists (select 1 from customer lateral view explode(array(c_nationkey,
+        c_nationkey + 1)) as near where near = s_nationkey and c_acctbal > 5000)""",
+    "explode_item": """
+        select c_custkey, explode(sequence(0, c_nationkey % 4)) as step, c_name from customer where c_acctbal > 0""",
+    "explode_map_item": "select explode(map(s_name, s_nationkey, 'all', s_suppkey)) from supplier",
+    "explode_outer_item": "select p_partkey, explode_outer(nullif(array(p_size), array(1))) as size from part",
+    "star_except": """
+        select c.* except (c_comment, c.c_address), n.* except (n_nationkey, n_comment) from customer c join nation n
+        on c_nationkey = n_nationkey""",
+    "star_except_of_all": "select * except (s_comment, s_address) from supplier where s_acctbal > 0",
+    "group_by_all": """
+        select year(o_orderdate) as year, o_orderstatus, count(*) as n, max(o_totalprice) - min(o_totalprice) as range
+        from orders group by all having n > 1""",
     "join_on_expressions": """
         select p_partkey, o_orderkey from part join orders on length(p_name) = length(o_comment) + 4 and p_size
         < 5""",

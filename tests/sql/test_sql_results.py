@@ -402,3 +402,27 @@ def test_a_subquery_of_an_aggregate_has_a_row_where_it_finds_nothing(text):
         driver.delete("orders", id=11)
         driver.step()
         assert sorted(values(driver)) == OVER_NOTHING[text]
+
+
+def test_elements_of_a_row_that_changes_are_withdrawn_with_their_groups():
+    words = "users lateral view explode(split(name, ' ')) as word"
+    text = f"select word, count(*) as n from {words} where word <> '' group by all"
+    with Driver(app_of(text)) as driver:
+        driver.send("users", {"id": 1, "name": "ann lee ann", "city": None}, {"id": 2, "name": None, "city": None})
+        driver.step()
+        assert values(driver) == [("ann", 2), ("lee", 1)]
+        driver.send("users", {"id": 1, "name": "lee", "city": None}, {"id": 2, "name": "  bo", "city": None})
+        driver.step()
+        assert values(driver) == [("bo", 1), ("lee", 1)]
+
+
+def test_elements_of_rows_of_a_stream_have_their_event_time():
+    text = """
+        select window.start as minute, word, count(*) as n from (select explode(split(query, ' ')) as word, * except
+        (query) from searches) group by window(at, '1 minute'), word"""
+    with Driver(app_of(text, grace="0 seconds", emit="final")) as driver:
+        for second, query in ((5, "red shoe"), (30, "red"), (59, "hat"), (90, "late"), (6, "so late")):
+            at = f"2026-01-01 10:{second // 60:02d}:{second % 60:02d}"
+            driver.send("searches", {"search_id": str(second), "query": query, "user": "u", "at": at})
+            driver.step()
+        assert [(row["word"], row["n"]) for row in driver.view("v")] == [("hat", 1), ("red", 2), ("shoe", 1)]

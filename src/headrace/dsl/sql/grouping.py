@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace.base.errors import InvalidQuery, UngroupedColumn, UnsupportedQuery
+from headrace.base.errors import InvalidQuery, UngroupedColumn, UnknownColumn, UnsupportedQuery
 from headrace.dsl.sql.aggregates import has_aggregate, is_aggregate
 from headrace.dsl.sql.grouping_sets import GroupingSets, grouping_sets_of, is_indicator
 from headrace.dsl.sql.output import Output, column, free_name
@@ -27,6 +27,7 @@ from headrace.dsl.sql.relation import (
     rewritten,
 )
 from headrace.dsl.sql.subqueries import filter_by_subqueries, with_subquery_columns
+from headrace.dsl.sql.widening import check_functions
 from headrace.dsl.sql.windowing import bound_of, is_window, window_of
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def selection_of(
     """
     context = compiler.context
     scope = Scope(relation)
-    if not _is_grouped(context, select):
+    if not is_grouped(context, select):
         relation, trees = with_subquery_columns(compiler, select.expressions, scope, names)
         scope = Scope(relation)
         items = _select_items(trees, scope, strict=strict)
@@ -107,7 +108,8 @@ def _having(select: exp.Select) -> exp.Expression | None:
     return None if having is None else having.this
 
 
-def _is_grouped(context: Context, select: exp.Select) -> bool:
+def is_grouped(context: Context, select: exp.Select) -> bool:
+    """Return whether a select has groups: it names keys, tests groups, or aggregates."""
     if select.args.get("group") is not None or select.args.get("having") is not None:
         return True
     return any(has_aggregate(tree, context) for tree in select.expressions)
@@ -149,13 +151,30 @@ def _name(item: exp.Expression, place: int, *, strict: bool) -> str:
 
 def _star(item: exp.Expression, scope: Scope) -> list[VisibleColumn]:
     star = item if isinstance(item, exp.Star) else item.this
-    if any(star.args.values()):
-        raise UnsupportedQuery(sql_text(item), "* with exceptions is not supported", hint="Name the columns.")
+    if any(part for name, part in star.args.items() if name != "except_"):
+        raise UnsupportedQuery(sql_text(item), "only columns can be left out of *", hint="Name the columns.")
     alias = item.table if isinstance(item, exp.Column) else None
     found = scope.relation.star(alias)
     if not found:
         raise InvalidQuery(f'"{sql_text(item)}": there is no relation "{alias}"')
-    return found
+    left_out = {_left_out(name, found, scope) for name in star.args.get("except_") or ()}
+    stays = [visible for visible in found if visible.column not in left_out]
+    if not stays:
+        raise InvalidQuery(f'"{sql_text(item)}" leaves no column')
+    return stays
+
+
+def _left_out(name: exp.Column, found: Sequence[VisibleColumn], scope: Scope) -> str:
+    """Return the column of a step that `* except (name)` leaves out."""
+    names, text = [part.name for part in name.parts], sql_text(name)
+    own = [(visible, taken) for visible, taken in scope.relation.find(names) if visible in found]
+    if not own:
+        raise UnknownColumn(text, step="query", columns=[visible.name for visible in found])
+    if len({visible.column for visible, _ in own}) > 1:
+        raise InvalidQuery(f'"{text}" may be any of several columns', hint="Put the relation's name before it.")
+    if own[0][1] < len(names):
+        raise UnsupportedQuery(text, "a field of a column cannot be left out", hint="Name the columns.")
+    return own[0][0].column
 
 
 def _position(tree: exp.Expression, count: int) -> int | None:
@@ -214,7 +233,8 @@ def _keys(select: exp.Select, scope: Scope, aliases: Aliases) -> tuple[Sequence[
         return [], None
     check_parts(group)
     if group.args.get("all"):
-        raise UnsupportedQuery("group by all", "name the columns to group by")
+        plain = (tree for _, tree in aliases.items if not has_aggregate(tree, aliases.context))
+        return list(dict.fromkeys(tree.unnest() if isinstance(tree, exp.Paren) else tree for tree in plain)), None
 
     def key(tree: exp.Expression) -> exp.Expression:
         at = _position(tree, len(aliases.items))
@@ -402,10 +422,12 @@ class Groups:
 
         Raises:
             UngroupedColumn: it reads a column of the rows.
+            PlanError: a function that reads one is not known: it may have been meant as an aggregate.
 
         """
         for each in columns_in(tree):
             if each.name not in names or not (each.args.get(RESOLVED) or each.name in self.own):
+                check_functions(tree, self.scope.relation.handle)
                 raise UngroupedColumn(
                     f'the query groups its rows, and "{each.name}" is read outside an aggregate and is no key',
                     detail=f"The keys are: {', '.join(self.columns) or 'none'}. A group has many {each.name}.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import UnsupportedQuery
+from headrace.dsl.sql.exploding import exploded, take_laterals
 from headrace.dsl.sql.from_items import from_items
 from headrace.dsl.sql.join_builder import JoinBuilder
 from headrace.dsl.sql.join_state import JoinState
@@ -34,6 +35,21 @@ def body_of(compiler: Compiler, select: exp.Select, names: Mapping[str, CommonQu
 
     """
     check_parts(select)
+    plain, laterals, tests = take_laterals(select)
+    body = _joined(compiler, plain, names, outer)
+    if not laterals:
+        return body
+    relation = exploded(body.relation, laterals)
+    scope = Scope(relation, outer)
+    subquery_tests = [test for test in tests if has_subquery(test)]
+    resolved = [scope.resolved(test) for test in tests if not has_subquery(test)]
+    relation = relation.where([test for test in resolved if not reads_outer(test)])
+    relation = filter_by_subqueries(compiler, relation, subquery_tests, names, outer)
+    return Body(relation, [*body.correlated, *(test for test in resolved if reads_outer(test))])
+
+
+def _joined(compiler: Compiler, select: exp.Select, names: Mapping[str, CommonQuery], outer: Scope | None) -> Body:
+    """Return the rows of the relations of `from`, joined, that pass the tests of `where`."""
     items, tests = from_items(compiler, select, names)
     columns = QualifiedColumns(items)
     scope = Scope(columns.relation(len(items)), outer)

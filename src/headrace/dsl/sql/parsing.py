@@ -34,6 +34,7 @@ _KNOWN = {
         "distinct",
         "from_",
         "joins",
+        "laterals",
         "where",
         "group",
         "having",
@@ -49,6 +50,7 @@ _KNOWN = {
     exp.Table: {"this", "db", "catalog", "alias", "version"},
     exp.Values: {"expressions", "alias"},
     exp.Join: {"this", "on", "using", "side", "kind", "method"},
+    exp.Lateral: {"this", "alias", "view", "outer"},
     exp.Group: {"expressions", "all", "rollup", "cube", "grouping_sets"},
 }
 _Generator: Any = Grammar.generator_class

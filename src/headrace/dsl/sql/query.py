@@ -8,7 +8,8 @@ from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
 from headrace.dsl.sql.context import common_queries
-from headrace.dsl.sql.grouping import Aliases, Selection, selection_of, width
+from headrace.dsl.sql.exploding import with_lateral_items
+from headrace.dsl.sql.grouping import Aliases, Selection, is_grouped, selection_of, width
 from headrace.dsl.sql.joining import body_of
 from headrace.dsl.sql.output import First, Output, column, distinct, first_rows, select_outputs
 from headrace.dsl.sql.over import has_window, with_windows
@@ -89,6 +90,7 @@ class QueryCompiler:
         self, tree: exp.Select, names: Mapping[str, CommonQuery], extra: Sequence[exp.Expression], *, strict: bool
     ) -> Selection:
         """Return the columns of a select, before `distinct` and `order by`."""
+        tree = with_lateral_items(tree, grouped=is_grouped(self.context, tree))
         relation = self.body(tree, names, None).relation
         if has_window(tree):
             relation, tree = with_windows(self.context, tree, relation)

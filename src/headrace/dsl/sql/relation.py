@@ -20,6 +20,9 @@ OUTER = "headrace_outer"
 RESOLVED = "headrace_resolved"
 """What a column carries that is a column of the step already."""
 
+ITEM = "headrace_item"
+"""The relation of the elements that a column of `select` makes of each row: only that column reads it."""
+
 _MOMENTS = ("current_timestamp", "current_date")
 """Functions that may be called without brackets, where no column has their name."""
 
@@ -70,7 +73,7 @@ class Relation:
             after = [(c, 2) for c in self.columns if low[0] in map(str.lower, c.of) and c.name.lower() == low[1]]
             if after:
                 return after
-        return [(c, 1) for c in self.columns if c.name.lower() == low[0]]
+        return [(c, 1) for c in self.columns if c.name.lower() == low[0] and ITEM not in c.of]
 
     def star(self, alias: str | None = None) -> list[VisibleColumn]:
         """Return the columns of `*`, or of `alias.*`.
@@ -81,7 +84,9 @@ class Relation:
         """
         if alias is not None:
             self.check_hidden(alias, *(name for of, name in self.hidden if of == alias.lower()))
-        return [c for c in self.columns if alias is None or alias.lower() in map(str.lower, c.of)]
+        return [
+            c for c in self.columns if (ITEM not in c.of if alias is None else alias.lower() in map(str.lower, c.of))
+        ]
 
     def check_hidden(self, alias: str, *names: str) -> None:
         """Refuse columns that `using` leaves out: an outer join has one column for both sides.

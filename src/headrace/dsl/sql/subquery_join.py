@@ -10,6 +10,7 @@ from sqlglot import exp
 from headrace.base.errors import UnknownColumn, UnsupportedQuery
 from headrace.dsl.sql.aggregates import has_aggregate
 from headrace.dsl.sql.context import common_queries
+from headrace.dsl.sql.exploding import makes_rows
 from headrace.dsl.sql.output import column, free_name, suffix_and_names
 from headrace.dsl.sql.parsing import present_parts, sql_text
 from headrace.dsl.sql.relation import OUTER, Relation, Scope, column_name, columns_in, has_subquery, rewritten
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.dsl.stream_table import StreamOrTable
 
 
-_PLAIN_PARTS = {"expressions", "from_", "joins", "where", "with_"}
+_PLAIN_PARTS = {"expressions", "from_", "joins", "laterals", "where", "with_"}
 
 
 @dataclass(slots=True)
@@ -225,7 +226,8 @@ def is_plain(query: exp.Expression, context: Context) -> bool:
     """Return whether a subquery only selects rows of `from` and `where`: then it may read the outer query."""
     if not isinstance(query, exp.Select) or present_parts(query) - _PLAIN_PARTS - {"distinct"}:
         return False
-    return not any(has_aggregate(item, context) or item.find(exp.Window) for item in query.expressions)
+    items = query.expressions
+    return not any(has_aggregate(item, context) or item.find(exp.Window) or makes_rows(item) for item in items)
 
 
 def is_one_row(query: exp.Expression, context: Context) -> bool:

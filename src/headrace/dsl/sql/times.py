@@ -11,7 +11,7 @@ from headrace.base.names import quote
 from headrace.base.time import duration
 from headrace.dsl.sql.parsing import sql_text
 from headrace.dsl.sql.relation import column_name
-from headrace.plan.nodes import Keyed, Match, Select, Source, StreamJoin, Union, Where, Windowed
+from headrace.plan.nodes import Explode, Keyed, Match, Select, Source, StreamJoin, Union, Where, Windowed
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node
@@ -25,6 +25,9 @@ def times(node: Node) -> frozenset[str]:
         return frozenset(["match_end"])
     if isinstance(node, Where) or (isinstance(node, Keyed) and not isinstance(node, Windowed)):
         return times(node.up)  # its rows are some of those above
+    if isinstance(node, Explode):
+        kept = times(node.up)
+        return frozenset() if kept & set(node.into) else kept  # an element took its name
     if isinstance(node, Select):
         names = {column.sql: name for name, column in reversed(node.columns)}
         above = [names.get(quote(name)) for name in times(node.up)]

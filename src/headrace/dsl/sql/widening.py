@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import PlanError
+from headrace.base.errors import PlanError, UnknownFunction, UnsupportedFunction
 from headrace.base.schema import type_name
 from headrace.dsl.joins import shared_type
 from headrace.dsl.sql.parsing import sql_text
@@ -42,14 +42,31 @@ def comparable(
     left: exp.Expression, of_left: StreamOrTable, right: exp.Expression, of_right: StreamOrTable
 ) -> tuple[exp.Expression, exp.Expression]:
     """Return two expressions over two steps as a join can compare them: as they are, unless it would refuse them."""
-    kinds = [_type(tree, handle) for tree, handle in ((left, of_left), (right, of_right))]
+    kinds = [type_of(tree, handle) for tree, handle in ((left, of_left), (right, of_right))]
     if kinds[0] is None or kinds[1] is None or shared_type(kinds[0], kinds[1]) is not None:
         return left, right
     wider = wider_type(kinds[0], kinds[1])
     return widened(left, kinds[0], wider), widened(right, kinds[1], wider)
 
 
-def _type(tree: exp.Expression, handle: StreamOrTable) -> pa.DataType | None:
+def check_functions(tree: exp.Expression, handle: StreamOrTable) -> None:
+    """Refuse an expression that calls a function which nobody knows.
+
+    Raises:
+        UnknownFunction: it does.
+        UnsupportedFunction: the function is Spark's alone.
+
+    """
+    for call in tree.find_all(exp.Anonymous):
+        try:
+            scalar(sql_text(call), handle.schema, step=_STEP, functions=handle.registry.functions)
+        except (UnknownFunction, UnsupportedFunction):
+            raise
+        except PlanError:
+            continue  # another reason is not looked for here
+
+
+def type_of(tree: exp.Expression, handle: StreamOrTable) -> pa.DataType | None:
     """Return the type of an expression; None where it has none, which whoever computes it will say."""
     with suppress(PlanError):
         return scalar(sql_text(tree), handle.schema, step=_STEP, functions=handle.registry.functions).type

@@ -1,0 +1,159 @@
+"""`explode` in a query: `lateral view`, `lateral explode(…)` behind the joins of `from`, or a column of `select`.
+
+All three are one: rows of `from` become a row for each element, under further names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.base.errors import InvalidQuery, UnsupportedQuery
+from headrace.dsl.sql.output import free_name
+from headrace.dsl.sql.parsing import check_parts, sql_text
+from headrace.dsl.sql.relation import ITEM, Relation, Scope, VisibleColumn, conjunction, conjuncts
+from headrace.dsl.sql.widening import type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EXPLODES = ("explode", "explode_outer")
+_OTHERS = ("posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple")
+
+
+def with_lateral_items(select: exp.Select, *, grouped: bool) -> exp.Select:
+    """Return a select whose column `explode(…)` is a lateral view, and a column of it.
+
+    Raises:
+        UnsupportedQuery: there are several, or the query has groups.
+
+    """
+    found = [at for at, item in enumerate(select.expressions) if makes_rows(item)]
+    if not found:
+        return select
+    item = select.expressions[found[0]]
+    if grouped:
+        hint = "Explode them in from: lateral view explode(…) e as x."
+        raise UnsupportedQuery(sql_text(item), "rows are exploded before they are grouped", hint=hint)
+    if len(found) > 1:
+        hint = "Explode the others in from: lateral view explode(…) e as x."
+        raise UnsupportedQuery(sql_text(select.expressions[found[1]]), "one column explodes rows, not two", hint=hint)
+    names = _names(item)
+    alias = exp.TableAlias(this=exp.to_identifier(ITEM), columns=[name.copy() for name in names])
+    view = exp.Lateral(this=_unnamed(item).copy(), view=True, alias=alias)
+    columns: list[exp.Expression] = [exp.Column(this=name.copy(), table=exp.to_identifier(ITEM)) for name in names]
+    changed = select.copy()
+    items = changed.expressions
+    every = exp.Column(this=exp.Star(), table=exp.to_identifier(ITEM))
+    changed.set("expressions", [*items[: found[0]], *(columns or [every]), *items[found[0] + 1 :]])
+    changed.set("laterals", [*(changed.args.get("laterals") or ()), view])
+    return changed
+
+
+def makes_rows(item: exp.Expression) -> bool:
+    """Return whether a column of a select makes several rows of one."""
+    return _is_generator(_unnamed(item))
+
+
+def take_laterals(select: exp.Select) -> tuple[exp.Select, list[exp.Lateral], list[exp.Expression]]:
+    """Return a select without what explodes its rows; that; and the tests of `where` to be applied after it.
+
+    Raises:
+        UnsupportedQuery: another relation is joined after that, or it is no plain `explode`.
+
+    """
+    joins = list(select.args.get("joins") or ())
+    own = [join for join in joins if isinstance(join.this, exp.Lateral)]
+    laterals = [*(join.this for join in own), *(select.args.get("laterals") or ())]
+    if not laterals:
+        return select, [], []
+    for at, join in enumerate(own, len(joins) - len(own)):
+        if join is not joins[at] or join.args.keys() & {"side", "on", "using", "method"}:
+            reason = "rows are exploded after all joins, without a condition"
+            raise UnsupportedQuery(sql_text(join), reason, hint="Put it last, and its condition into where.")
+    for lateral in laterals:
+        _check(lateral)
+    where = select.args.get("where")
+    tests = conjuncts(None if where is None else where.this)
+    later = [test for test in tests if test.find(exp.Query) or any(_reads(test, lateral) for lateral in laterals)]
+    first = [test for test in tests if test not in later]
+    plain = select.copy()
+    plain.set("joins", [join.copy() for join in joins if join not in own])
+    plain.set("laterals", None)
+    plain.set("where", exp.Where(this=conjunction(first)) if first else None)
+    for tree in (*(lateral.this for lateral in laterals), *later):  # joins keep what is read after them
+        plain.append("expressions", tree.copy())
+    return plain, laterals, later
+
+
+def exploded(relation: Relation, laterals: Sequence[exp.Lateral]) -> Relation:
+    """Return the rows of a relation with one for each element, and the elements under their names.
+
+    Raises:
+        PlanError: what is exploded is not known, or neither an array nor a map.
+
+    """
+    for lateral in laterals:
+        relation = _exploded(relation, lateral)
+    return relation
+
+
+def _exploded(relation: Relation, lateral: exp.Lateral) -> Relation:
+    handle, (called, names) = relation.handle, _called(lateral)
+    if called.lower() in relation.aliases:
+        raise InvalidQuery(f'two relations are called "{called}"', hint="Give one another name.")
+    tree = Scope(relation).resolved(lateral.this.expressions[0])
+    kind, text = type_of(tree, handle), sql_text(tree)
+    is_map = kind is not None and pa.types.is_map(kind)
+    if lateral.args.get("outer") or lateral.this.name.lower() == "explode_outer":
+        if is_map:
+            raise UnsupportedQuery(sql_text(lateral), "a row is kept without elements for arrays only, not for maps")
+        text = f"if(size({text}) > 0, {text}, array(null))"
+    names = names or (["key", "value"] if is_map else ["col"])
+    inside: list[str] = []
+    for name in names:
+        inside.append(free_name(name, [*handle.columns, *inside]))
+    of = (called,) if called else ()
+    seen = tuple(VisibleColumn(name, of, column) for name, column in zip(names, inside, strict=True))
+    return replace(relation, handle=handle.explode(text, as_=inside), columns=(*relation.columns, *seen))
+
+
+def _check(lateral: exp.Lateral) -> None:
+    check_parts(lateral)
+    call, (called, _) = lateral.this, _called(lateral)
+    if not isinstance(call, exp.Anonymous) or call.name.lower() not in _EXPLODES or len(call.expressions) != 1:
+        hint = "With positions: explode(transform(a, (x, i) -> struct(i as pos, x as col)))."
+        text = sql_text(call if called == ITEM else lateral)
+        raise UnsupportedQuery(text, "only explode and explode_outer make rows", hint=hint)
+
+
+def _called(lateral: exp.Lateral) -> tuple[str, list[str]]:
+    """Return the names of a lateral view and of its columns, as far as it has any."""
+    alias = lateral.args.get("alias")
+    if alias is None:
+        return "", []
+    return alias.name, [name.name for name in alias.args.get("columns") or ()]
+
+
+def _is_generator(tree: exp.Expression) -> bool:
+    return isinstance(tree, exp.Anonymous) and tree.name.lower() in (*_EXPLODES, *_OTHERS)
+
+
+def _unnamed(item: exp.Expression) -> exp.Expression:
+    return item.this if isinstance(item, exp.Alias | exp.Aliases) else item
+
+
+def _names(item: exp.Expression) -> list[exp.Identifier]:
+    if isinstance(item, exp.Alias):
+        return [item.args["alias"]]
+    return list(item.expressions) if isinstance(item, exp.Aliases) else []
+
+
+def _reads(test: exp.Expression, lateral: exp.Lateral) -> bool:
+    """Return whether a test may read what a lateral view adds."""
+    called, names = _called(lateral)
+    added = {called.lower(), *(name.lower() for name in names or ("col", "key", "value"))}
+    return any(column.parts[0].name.lower() in added for column in test.find_all(exp.Column))
