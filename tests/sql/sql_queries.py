@@ -77,6 +77,12 @@ TABLES = {
         select c_custkey, explode(sequence(0, c_nationkey % 4)) as step, c_name from customer where c_acctbal > 0""",
     "explode_map_item": "select explode(map(s_name, s_nationkey, 'all', s_suppkey)) from supplier",
     "explode_outer_item": "select p_partkey, explode_outer(nullif(array(p_size), array(1))) as size from part",
+    "lateral_positions": """
+        select word, min(place) as first, count(*) as n from customer lateral view posexplode(split(c_comment, ' ')) as
+        place, word group by word having n > 1""",
+    "inline_item": """
+        select s_suppkey, inline(array(named_struct('n', s_nationkey, 'of', s_name), named_struct('n', 0, 'of', 'all')))
+        from supplier""",
     "star_except": """
         select c.* except (c_comment, c.c_address), n.* except (n_nationkey, n_comment) from customer c join nation n
         on c_nationkey = n_nationkey""",

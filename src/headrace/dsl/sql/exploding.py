@@ -5,7 +5,7 @@ All three are one: rows of `from` become a row for each element, under further n
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,15 +13,15 @@ from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
 from headrace.dsl.sql.output import free_name
-from headrace.dsl.sql.parsing import check_parts, sql_text
+from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
 from headrace.dsl.sql.relation import ITEM, Relation, Scope, VisibleColumn, conjunction, conjuncts
 from headrace.dsl.sql.widening import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EXPLODES = ("explode", "explode_outer")
-_OTHERS = ("posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple")
+_KNOWN = ("explode", "explode_outer", "posexplode", "inline")
+_OTHERS = ("posexplode_outer", "inline_outer", "stack", "json_tuple")
 
 
 def with_lateral_items(select: exp.Select, *, grouped: bool) -> exp.Select:
@@ -101,33 +101,69 @@ def exploded(relation: Relation, laterals: Sequence[exp.Lateral]) -> Relation:
     return relation
 
 
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """What is exploded, and the columns of an element; `fields`: each is a struct, whose fields these are."""
+
+    text: str
+    names: Sequence[str]
+    fields: Sequence[str] = ()
+
+    @staticmethod
+    def of(lateral: exp.Lateral, text: str, kind: pa.DataType | None) -> _Elements:
+        """Return what a lateral view makes of a value of this type.
+
+        Raises:
+            UnsupportedQuery: it is known for arrays only.
+
+        """
+        name, is_map = lateral.this.name.lower(), kind is not None and pa.types.is_map(kind)
+        if name == "inline" and kind is not None and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+            fields = [field.name for field in kind.value_type]
+            return _Elements(text, fields, fields)
+        outer = lateral.args.get("outer") or name == "explode_outer"
+        if name == "inline" or (is_map and (outer or name == "posexplode")):
+            needs = "an array of structs" if name == "inline" else "an array"
+            raise UnsupportedQuery(sql_text(lateral), f"it needs {needs}")
+        if name == "posexplode":
+            fields = ["pos", "col"]
+            text = f"transform({text}, (x, i) -> named_struct('pos', i, 'col', x))"
+            return _Elements(text, fields, fields)
+        if outer:
+            text = f"if(size({text}) > 0, {text}, array(null))"
+        return _Elements(text, ["key", "value"] if is_map else ["col"])
+
+
 def _exploded(relation: Relation, lateral: exp.Lateral) -> Relation:
-    handle, (called, names) = relation.handle, _called(lateral)
+    handle, (called, given) = relation.handle, _called(lateral)
     if called.lower() in relation.aliases:
         raise InvalidQuery(f'two relations are called "{called}"', hint="Give one another name.")
     tree = Scope(relation).resolved(lateral.this.expressions[0])
-    kind, text = type_of(tree, handle), sql_text(tree)
-    is_map = kind is not None and pa.types.is_map(kind)
-    if lateral.args.get("outer") or lateral.this.name.lower() == "explode_outer":
-        if is_map:
-            raise UnsupportedQuery(sql_text(lateral), "a row is kept without elements for arrays only, not for maps")
-        text = f"if(size({text}) > 0, {text}, array(null))"
-    names = names or (["key", "value"] if is_map else ["col"])
-    inside: list[str] = []
+    made = _Elements.of(lateral, sql_text(tree), type_of(tree, handle))
+    names, inside = given or made.names, list[str]()
+    if len(names) != len(made.names):
+        raise InvalidQuery(f'"{sql_text(lateral)}" makes {len(made.names)} column(s), {len(names)} named')
     for name in names:
         inside.append(free_name(name, [*handle.columns, *inside]))
+    if made.fields:
+        struct = free_name("_element", [*handle.columns, *inside])
+        rows = handle.explode(made.text, as_=struct)
+        parts = dict(zip(inside, (f"{struct}.{sql_text(identifier(each))}" for each in made.fields), strict=True))
+        rows = rows.with_columns(**parts).drop(struct)
+    else:
+        rows = handle.explode(made.text, as_=inside)
     of = (called,) if called else ()
     seen = tuple(VisibleColumn(name, of, column) for name, column in zip(names, inside, strict=True))
-    return replace(relation, handle=handle.explode(text, as_=inside), columns=(*relation.columns, *seen))
+    return replace(relation, handle=rows, columns=(*relation.columns, *seen))
 
 
 def _check(lateral: exp.Lateral) -> None:
     check_parts(lateral)
     call, (called, _) = lateral.this, _called(lateral)
-    if not isinstance(call, exp.Anonymous) or call.name.lower() not in _EXPLODES or len(call.expressions) != 1:
-        hint = "With positions: explode(transform(a, (x, i) -> struct(i as pos, x as col)))."
+    if not isinstance(call, exp.Anonymous) or call.name.lower() not in _KNOWN or len(call.expressions) != 1:
+        hint = "Known are explode, explode_outer, posexplode and inline, of one value."
         text = sql_text(call if called == ITEM else lateral)
-        raise UnsupportedQuery(text, "only explode and explode_outer make rows", hint=hint)
+        raise UnsupportedQuery(text, "this makes no rows here", hint=hint)
 
 
 def _called(lateral: exp.Lateral) -> tuple[str, list[str]]:
@@ -139,7 +175,7 @@ def _called(lateral: exp.Lateral) -> tuple[str, list[str]]:
 
 
 def _is_generator(tree: exp.Expression) -> bool:
-    return isinstance(tree, exp.Anonymous) and tree.name.lower() in (*_EXPLODES, *_OTHERS)
+    return isinstance(tree, exp.Anonymous) and tree.name.lower() in (*_KNOWN, *_OTHERS)
 
 
 def _unnamed(item: exp.Expression) -> exp.Expression:
