@@ -139,19 +139,19 @@ def _exploded(relation: Relation, lateral: exp.Lateral) -> Relation:
     if called.lower() in relation.aliases:
         raise InvalidQuery(f'two relations are called "{called}"', hint="Give one another name.")
     tree = Scope(relation).resolved(lateral.this.expressions[0])
-    made = _Elements.of(lateral, sql_text(tree), type_of(tree, handle))
-    names, inside = given or made.names, list[str]()
-    if len(names) != len(made.names):
-        raise InvalidQuery(f'"{sql_text(lateral)}" makes {len(made.names)} column(s), {len(names)} named')
+    elements = _Elements.of(lateral, sql_text(tree), type_of(tree, handle))
+    names, inside = given or elements.names, list[str]()
+    if len(names) != len(elements.names):
+        raise InvalidQuery(f'"{sql_text(lateral)}" makes {len(elements.names)} column(s), {len(names)} named')
     for name in names:
         inside.append(free_name(name, [*handle.columns, *inside]))
-    if made.fields:
+    if elements.fields:
         struct = free_name("_element", [*handle.columns, *inside])
-        rows = handle.explode(made.text, as_=struct)
-        parts = dict(zip(inside, (f"{struct}.{sql_text(identifier(each))}" for each in made.fields), strict=True))
+        rows = handle.explode(elements.text, as_=struct)
+        parts = dict(zip(inside, (f"{struct}.{sql_text(identifier(each))}" for each in elements.fields), strict=True))
         rows = rows.with_columns(**parts).drop(struct)
     else:
-        rows = handle.explode(made.text, as_=inside)
+        rows = handle.explode(elements.text, as_=inside)
     of = (called,) if called else ()
     seen = tuple(VisibleColumn(name, of, column) for name, column in zip(names, inside, strict=True))
     return replace(relation, handle=rows, columns=(*relation.columns, *seen))
