@@ -120,8 +120,10 @@ class Worker:
         ran = set(self._running)
         self._stop(ran)
         last = self._states(ran)
-        self._members.leave(self._sizes(), CLOCK.monotonic())
-        self._open.close()
+        try:
+            self._members.leave(CLOCK.monotonic())
+        finally:
+            self._open.close()
         return last
 
     def _sizes(self) -> dict[str, TopicSize]:

@@ -112,12 +112,14 @@ class Consumer:
             return
         self._stop.set()
         self._thread.join()
-        self._members.leave(self._sizes(), self._now())
-        self._members.close()
-        self._ring()
-        for each in self._bells:
-            each.close()
-        self._positions = {}
+        try:
+            self._members.leave(self._now())
+        finally:
+            self._members.close()
+            self._ring()
+            for each in self._bells:
+                each.close()
+            self._positions = {}
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -277,8 +279,9 @@ class Consumer:
             self._ring()
             for place in revoked:
                 self._positions.pop(place, None)
-        for place, committed in self._members.take().items():
-            self._positions[place] = self._first(place, committed)
+        for place, committed in (owned | self._members.take()).items():
+            if place not in self._positions and place not in revoked:  # also what an earlier poll failed to begin
+                self._positions[place] = self._first(place, committed)
 
     def _join(self, now: float) -> None:
         self._positions, self._paused = {}, set()

@@ -78,14 +78,16 @@ class Membership:
             )
             self._share(sql, sizes, instant)
 
-    def leave(self, sizes: Mapping[str, TopicSize], instant: float) -> None:
-        """Be no member any more; the others get its partitions."""
+    def leave(self, instant: float) -> None:
+        """Be no member any more, whatever fails; the others get its partitions, also where its topics are gone."""
         if self.life is None:
             return
-        with self.state.change() as sql:
-            _remove(sql, [self.id])
-            self._share(sql, sizes, instant)
-        self.forget()
+        try:
+            with self.state.change() as sql:
+                _remove(sql, [self.id])
+                self._share(sql, {}, instant)
+        finally:
+            self.forget()
 
     def forget(self) -> None:
         """Stop being a member that the others have removed."""
@@ -114,9 +116,10 @@ class Membership:
             with self.state.change() as sql:
                 self._share(sql, sizes, instant)
 
-    def owned(self) -> set[Place]:
-        """Return the partitions that the member owns."""
-        return set(self.state.ask("SELECT topic, partition FROM partitions WHERE owner = ?", (self.id,)))
+    def owned(self) -> dict[Place, int | None]:
+        """Return the partitions that the member owns, with their commits."""
+        rows = self.state.ask("SELECT topic, partition, committed FROM partitions WHERE owner = ?", (self.id,))
+        return {(topic, partition): committed for topic, partition, committed in rows}
 
     def to_give_up(self) -> list[Place]:
         """Return the partitions that the member owns and others are to have."""

@@ -298,6 +298,10 @@ class Leases:
 
         return self._each(f"UPDATE work SET until = ? WHERE {_MINE}", (until,), leases, of_span)
 
+    def uncount(self, leases: Iterable[Lease]) -> None:
+        """Do not count a delivery of records that nobody was given; they come again when their lease runs out."""
+        self._each(f"UPDATE work SET deliveries = deliveries - 1 WHERE {_MINE}", (), leases)
+
     def reject(self, leases: Iterable[Lease], reason: str) -> list[Lease]:
         """Make records dead; return those that were lost."""
         update = f"UPDATE work SET state = {DEAD}, holder = '', reason = ? WHERE {_MINE}"

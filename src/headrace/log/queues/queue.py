@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
 from headrace.base.arguments import a_text, a_whole_number
 from headrace.base.dead_letters import DEAD, dead_letters
-from headrace.base.errors import InvalidArgument, LeaseLost, TopicExists
+from headrace.base.errors import HeadraceError, InvalidArgument, LeaseLost, TopicExists
 from headrace.base.time import MICROS, duration
 from headrace.log import bell
 from headrace.log.queues.leases import Leases
@@ -163,9 +164,16 @@ class Queue:
         )
         if len(leases) == count:
             self._bell.ring()  # there may be more, and only one was woken
-        if dead:
-            self._bury()
-        tasks = self._reader.tasks(leases, ends)
+        try:
+            if dead:
+                self._bury()
+            if any(lease.offset >= ends.get(lease.partition, 0) for lease in leases):
+                ends = self.topic.end_offsets()  # others have looked later, and given back what they got
+            tasks = self._reader.tasks(leases, ends)
+        except BaseException:
+            with suppress(HeadraceError):
+                self._leases.uncount(leases)
+            raise
         if len(tasks) < len(leases):
             there = {(task.partition, task.offset) for task in tasks}
             self._leases.forget([each for each in leases if (each.partition, each.offset) not in there])
@@ -192,10 +200,10 @@ class Queue:
             return
         room, self._room = self._room, 0
         options, starts = self.options, self.topic.start_offsets()
-        records, nexts = [], {}
-        for partition, following in self._leases.next_offsets().items():
-            start = max(following, starts[partition])
-            offsets = range(start, min(ends[partition], start + max(room // len(ends), 1)))
+        records, nexts, known = [], {}, self._leases.next_offsets()
+        for partition, end in ends.items():  # others may know more partitions
+            start = max(known[partition], starts[partition])
+            offsets = range(start, min(end, start + max(room // len(ends), 1)))
             if offsets:
                 records += ordering(
                     self.topic,
