@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -50,22 +50,38 @@ def copied(log: Log, topics: Sequence[str]) -> Iterator[LogCopy]:
 
     """
     with ExitStack() as locks:
-        partitions = {
-            name: [log.topic(name).opened.partition(number) for number in range(log.topic(name).partitions)]
-            for name in topics
-        }
-        for each in partitions.values():
-            for partition in each:
-                locks.enter_context(_kept_out(partition.folder))
+        partitions: dict[str, list[Partition]] = {name: [] for name in topics}
+        for name, each in partitions.items():
+            _lock_all(log, name, each, locks)
         copy = LogCopy()
         for name, each in partitions.items():
-            folder = log.path / "topics" / name
-            for file in (TOPIC_FILE, keyfile.FILE_NAME):
-                if (folder / file).exists():
-                    copy.contents[f"topics/{name}/{file}"] = (folder / file).read_bytes()
-            for partition in each:
-                _add(copy, f"topics/{name}/{partition.folder.name}", partition)
+            try:
+                _add_topic(copy, log, name, each, locks)
+            except FileNotFoundError as error:
+                raise each[0].gone(error) from error
         yield copy
+
+
+def _add_topic(copy: LogCopy, log: Log, name: str, partitions: list[Partition], locks: ExitStack) -> None:
+    """Add a topic; its files are read after the heads, so they have the schema and the key of each record."""
+    folder, inside = log.path / "topics" / name, f"topics/{name}"
+    described = b""
+    while described != (described := (folder / TOPIC_FILE).read_bytes()):  # it may have got partitions meanwhile
+        _lock_all(log, name, partitions, locks)
+        for partition in partitions:
+            _add(copy, f"{inside}/{partition.folder.name}", partition)
+    copy.contents[f"{inside}/{TOPIC_FILE}"] = described
+    if (folder / keyfile.FILE_NAME).exists():
+        copy.contents[f"{inside}/{keyfile.FILE_NAME}"] = (folder / keyfile.FILE_NAME).read_bytes()
+
+
+def _lock_all(log: Log, name: str, locked: list[Partition], locks: ExitStack) -> None:
+    """Keep cleaners out of the partitions of a topic that are not among `locked`, and add these to it."""
+    topic = log.topic(name)
+    for number in range(len(locked), topic.partitions):
+        partition = topic.opened.partition(number)
+        locks.enter_context(_kept_out(partition.folder))
+        locked.append(partition)
 
 
 @contextmanager
@@ -84,7 +100,8 @@ def _add(copy: LogCopy, name: str, partition: Partition) -> None:
     copy.contents[f"{name}/{HEAD_NAME}"] = new_head(state)[:FILE_SIZE]
     for path in partition.folder.glob(f"*{SUFFIX}"):
         if int(path.stem) <= state.end:
-            copy.contents[f"{name}/{path.name}"] = path.read_bytes()
+            with suppress(FileNotFoundError):  # an appender that begins a segment has replaced it by a newer one
+                copy.contents[f"{name}/{path.name}"] = path.read_bytes()
     layout = partition.folder / layouts.FILE_NAME
     if layout.exists():
         copy.contents[f"{name}/{layout.name}"] = layout.read_bytes()
