@@ -100,6 +100,7 @@ def test_close_answers_what_was_sent(tmp_path):
 def test_the_index_is_made_anew_from_the_topic(tmp_path, monkeypatch, many):
     """From dicts, from runs, and from both; another store sees what this one appends."""
     monkeypatch.setattr(index, "MANY", many)
+    monkeypatch.setattr(index, "MOST_RECENT", 10 * many)
     with Log(tmp_path / "log", fsync=False) as log:
         one, other = events.EventStore(log, partitions=3), events.EventStore(log)
         for number in range(100):
@@ -114,8 +115,23 @@ def test_the_index_is_made_anew_from_the_topic(tmp_path, monkeypatch, many):
             each.close()
 
 
+def test_what_a_store_has_appended_itself_is_kept_in_little_memory(store, monkeypatch):
+    """Its own events become runs, too, of which there are few; a version that is not remembered is read again."""
+    monkeypatch.setattr(index, "MOST_RECENT", 10)
+    for number in range(300):
+        assert store.append(f"s{number % 30}", added(number)) == Appended(number // 30 + 1)
+    (appender,) = vars(store)["_appenders"]
+    with appender.current() as found:
+        kept = {name: len(vars(found)[name]) for name in ("_recent", "_versions", "_runs")}
+    assert kept["_recent"] < 10
+    assert kept["_versions"] <= 10
+    assert kept["_runs"] <= 5
+    assert numbers(store, "s7") == [*range(7, 300, 30)]
+
+
 def test_names_of_one_hash_are_told_apart(store, monkeypatch):
     monkeypatch.setattr(index, "MANY", 1)
+    monkeypatch.setattr(index, "MOST_RECENT", 2)
     monkeypatch.setattr(index, "hash_column", lambda column: index.np.zeros(len(column), index.np.uint64))
     for number in range(6):
         store.append("ab"[number % 2], added(number), expected_version=number // 2)
@@ -300,6 +316,7 @@ def test_the_store_is_its_model(tmp_path_factory, steps):
         lambda _store: Event("E", {"text": "\ud800"}),
         lambda _store: Event("E", meta={"\udfff": 1}),
         lambda _store: Event("E", schema=0),
+        lambda _store: Event("E", schema=1 << 31),
     ],
 )
 def test_what_is_of_the_wrong_type_is_refused_by_our_errors(store, wrong):

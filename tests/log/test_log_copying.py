@@ -27,7 +27,7 @@ def restored(copy, folder):
 
 def before_the_heads(monkeypatch, happens):
     """Let something happen once, when the copying begins to read a topic's heads."""
-    add, left = copying._add, [happens]  # noqa: SLF001 - no other moment lies between two files
+    add, left = copying._add, [happens]
 
     def added(*arguments):
         if left:
@@ -64,6 +64,12 @@ def test_a_copy_has_the_keys_the_schemas_and_the_partitions_of_its_records(log, 
 def test_what_an_appender_replaces_while_a_log_is_copied_is_left_out(log, tmp_path):
     """A list of producers that is there and cannot be opened any more, as a link to nothing is."""
     (log.path / "topics" / "orders" / "0" / f"{1:020d}.producers").symlink_to(tmp_path / "gone")
+    with copying.copied(log, ["orders"]) as copy, Log(restored(copy, tmp_path / "copy")) as other:
+        assert other.topic("orders").end_offsets() == {0: 1}
+
+
+def test_a_copy_of_a_topic_that_has_lost_its_description_has_one(log, tmp_path):
+    (log.path / "topics" / "orders" / "topic.json").unlink()
     with copying.copied(log, ["orders"]) as copy, Log(restored(copy, tmp_path / "copy")) as other:
         assert other.topic("orders").end_offsets() == {0: 1}
 

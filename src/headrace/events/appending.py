@@ -255,6 +255,7 @@ class Appender:
                 ):
                     index.note(stream, version, offset)
                 index.upto, index.latest = offsets.stop, rows.now
+                index.settle()
         return answers
 
     def _check(self, index: StreamIndex, command: Command, version: int, rows: _Rows) -> Answer:

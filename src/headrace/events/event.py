@@ -21,6 +21,7 @@ SCHEMA: pa.Schema = as_schema(
 )
 """The columns of the topic: `data` and `meta` are JSON objects, `command` is the id of the command."""
 STREAM, VERSION = "stream", "version"
+MOST_SCHEMAS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Event:
     def __post_init__(self) -> None:
         if not a_text(self.type, "type"):
             raise InvalidArgument("type='' is no name of an event", hint='For example Event("SeatTaken", {…}).')
-        a_whole_number(self.schema, "schema", least=1)
+        if a_whole_number(self.schema, "schema", least=1) > MOST_SCHEMAS:
+            raise InvalidArgument(f"schema={self.schema} is not possible", hint=f"Give at most {MOST_SCHEMAS}.")
         self.data_text()
         self.meta_text()
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 MANY = 10_000
 """So many events at once become a run."""
-_MOST_RUNS = 8
+MOST_RECENT = 10 * MANY
+"""So many events in dicts become a run, and so many versions are remembered."""
 
 
 class Run(NamedTuple):
@@ -66,6 +67,8 @@ class StreamIndex:
         """Return how many events a stream has."""
         known = self._versions.get(stream)
         if known is None:
+            if len(self._versions) >= MOST_RECENT:
+                self._versions = {}
             known = self._versions[stream] = next((row[1] for row in self._newest_first(stream)), 0)
         return known
 
@@ -84,19 +87,21 @@ class StreamIndex:
         self._recent_count += 1
         self._versions[stream] = version
 
+    def settle(self) -> None:
+        """Keep many events that were taken in one by one in less memory; call it now and then."""
+        if self._recent_count >= MOST_RECENT:
+            self._fold()
+
     def _take_in(self, events: pa.Table) -> None:
         if events.num_rows < MANY:
             rows = zip(*(events.column(name).to_pylist() for name in (STREAM, VERSION, "_offset")), strict=True)
             for stream, version, offset in rows:
                 self.note(stream, version, offset)
-            if self._recent_count < 10 * MANY:
-                return
+            self.settle()
+            return
         self._fold()
-        if events.num_rows >= MANY:
-            self._runs.append(_run(events.column(STREAM), events.column("_offset").to_numpy()))
-            self._versions = {}
-        if len(self._runs) > _MOST_RUNS:
-            self._runs = [_merged(self._runs)]
+        self._add(_run(events.column(STREAM), events.column("_offset").to_numpy()))
+        self._versions = {}
 
     def _fold(self) -> None:
         """Turn what is in dicts into a run; versions stay, as they are of the last events."""
@@ -104,8 +109,14 @@ class StreamIndex:
             names = [name for name, places in self._recent.items() for _ in places]
             offsets = np.array([place for places in self._recent.values() for place in places], np.int64)
             order = np.argsort(offsets, kind="stable")
-            self._runs.append(_run(pa.array(names, pa.string()).take(pa.array(order)), offsets[order]))
+            self._add(_run(pa.array(names, pa.string()).take(pa.array(order)), offsets[order]))
             self._recent, self._recent_count = {}, 0
+
+    def _add(self, run: Run) -> None:
+        """Add the newest run. Each is more than twice as long as the next one: few runs, and few are merged."""
+        self._runs.append(run)
+        while len(self._runs) > 1 and len(self._runs[-2].offsets) <= 2 * len(self._runs[-1].offsets):
+            self._runs[-2:] = [_merged(self._runs[-2:])]
 
     def _newest_first(self, stream: str) -> Iterator[tuple[int, int]]:
         """Yield offset and version of a stream's events, the newest first."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.log.appending.producers import SUFFIX
 from headrace.log.cleaning.rules import LOCK_NAME
+from headrace.log.meta import COPY_NAME as TOPIC_COPY
 from headrace.log.meta import FILE_NAME as TOPIC_FILE
 from headrace.log.privacy import keyfile
 from headrace.log.segments import layout as layouts
@@ -66,7 +67,7 @@ def _add_topic(copy: LogCopy, log: Log, name: str, partitions: list[Partition], 
     """Add a topic; its files are read after the heads, so they have the schema and the key of each record."""
     folder, inside = log.path / "topics" / name, f"topics/{name}"
     described = b""
-    while described != (described := (folder / TOPIC_FILE).read_bytes()):  # it may have got partitions meanwhile
+    while described != (described := _description(folder)):  # it may have got partitions meanwhile
         _lock_all(log, name, partitions, locks)
         for partition in partitions:
             _add(copy, f"{inside}/{partition.folder.name}", partition)
@@ -82,6 +83,13 @@ def _lock_all(log: Log, name: str, locked: list[Partition], locks: ExitStack) ->
         partition = topic.opened.partition(number)
         locks.enter_context(_kept_out(partition.folder))
         locked.append(partition)
+
+
+def _description(folder: Path) -> bytes:
+    try:
+        return (folder / TOPIC_FILE).read_bytes()
+    except FileNotFoundError:
+        return (folder / TOPIC_COPY).read_bytes()
 
 
 @contextmanager
