@@ -8,6 +8,7 @@ import pytest
 from headrace.base.errors import DiskFailed, UnknownTopic
 from headrace.base.time import ManualClock
 from headrace.log import Log
+from headrace.log.topic import Topic
 
 
 @pytest.fixture
@@ -59,3 +60,23 @@ def test_partitions_whose_begin_could_not_be_committed_are_read_by_the_next_poll
             state.execute("DROP TRIGGER full")
         assert sum(records.rows.num_rows for records in member.poll()) == 10
         assert member.assignment() == [("clicks", 0), ("clicks", 1)]
+
+
+def test_what_retention_deletes_while_a_member_reads_is_lost_and_not_an_error(log, monkeypatch):
+    log.topic("views").append([{"id": number} for number in range(10)])
+    with log.consumer("g", "views", session="1 day", max_poll_interval="1 day") as member:
+        assert [records.rows.num_rows for records in member.poll(2)] == [2]
+        look, left = Topic.start_offsets, [True]
+
+        def looked(topic):
+            starts = look(topic)
+            if left:
+                left.pop()
+                topic.alter(retention="1 hour")
+                log.clock.advance(7200)
+                topic.clean()
+            return starts
+
+        monkeypatch.setattr(Topic, "start_offsets", looked)
+        assert member.poll() == []
+        assert member.lost == 8

@@ -78,3 +78,26 @@ def test_records_that_could_not_be_read_were_not_handed_out(log, clock):
         assert ids(tasks) == [0, 1, 2]
         assert [task.deliveries for task in tasks] == [1, 1, 1]
         assert not log.has_topic("jobs.dead")
+
+
+@pytest.mark.parametrize("options", [{}, {"key_order": True}], ids=["as-it-comes", "in-order"])
+def test_what_retention_deletes_while_a_worker_takes_is_lost_and_not_an_error(log, clock, monkeypatch, options):
+    topic = log.topic("plain")
+    topic.append([{"id": number} for number in range(30)])
+    with log.queue("g", "plain", lease="1 day", **options) as queue:
+        look, left = queue.topic.start_offsets, [True]
+
+        def looked():
+            starts = look()
+            if left:
+                left.pop()
+                topic.alter(retention="1 hour")
+                clock.advance(7200)
+                topic.clean()
+                topic.append([{"id": 30}])
+            return starts
+
+        monkeypatch.setattr(queue.topic, "start_offsets", looked)
+        tasks = queue.take(30)
+        tasks += queue.take(30)
+        assert ids(tasks) == [30]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from headrace.base.arguments import a_text, a_whole_number, one_of
-from headrace.base.errors import HeadraceError, InvalidArgument, MemberFenced
+from headrace.base.errors import HeadraceError, InvalidArgument, MemberFenced, OffsetOutOfRange
 from headrace.base.time import MICROS, duration
 from headrace.log import bell
 from headrace.log.groups.membership import TopicSize
@@ -166,18 +166,29 @@ class Consumer:
 
     def _rows(self, place: Place, most: int) -> pa.Table:
         topic, (_, partition) = self._log.topic(place[0]), place
-        position, end = self._positions[place], topic.end_offsets()[partition]
-        start = topic.start_offsets()[partition]
+        end = topic.end_offsets()[partition]
+        while True:
+            position = self._positions[place] = self._kept(place, topic.start_offsets()[partition])
+            try:
+                rows = topic.read(partition, position, most)
+            except OffsetOutOfRange:
+                if topic.start_offsets()[partition] <= position:
+                    raise
+            else:  # otherwise retention was faster
+                break
+        self._positions[place] = rows.column("_offset")[-1].as_py() + 1 if rows.num_rows else max(position, end)
+        return rows
+
+    def _kept(self, place: Place, start: int) -> int:
+        """Return the position in a partition; before its first record it moves there, and what is lost is counted."""
+        position = self._positions[place]
         if position < start:
             self.lost += start - position
             _LOGGER.warning(
                 "group %s: %d records of %s/%d were deleted before they were read",
                 *(self._members.name, start - position, *place),
             )
-            position = start
-        rows = topic.read(partition, position, most)
-        self._positions[place] = rows.column("_offset")[-1].as_py() + 1 if rows.num_rows else max(position, end)
-        return rows
+        return max(position, start)
 
     # ---- how far -----------------------------------------------------------------------------------------
 

@@ -48,17 +48,31 @@ def rows_at(
         wanted = [offset for _, offset in offsets if offset >= starts[partition]]
         cuts = np.flatnonzero(np.diff(wanted) > _NEAR) + 1
         for run in np.split(np.array(wanted, np.int64), cuts):
-            if not len(run):
-                continue
-            columns = [*topic.schema.names, *_SYSTEM]
-            first, end = int(run[0]), int(run[-1]) + 1
+            for rows in _rows_of(topic, partition, run, sealed=sealed):
+                yield partition, rows
+
+
+def _rows_of(topic: Topic, partition: int, run: npt.NDArray[np.int64], *, sealed: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the records at offsets that are near to each other, without those that retention deletes meanwhile."""
+    columns = [*topic.schema.names, *_SYSTEM]
+    while len(run):
+        first, end = int(run[0]), int(run[-1]) + 1
+        try:
             for batch in topic.batches(partition, first, end, columns=columns, sealed=sealed):
                 rows = batch
-                if len(run) != end - first:
+                if len(run) != end - int(run[0]):
                     at = np.flatnonzero(np.isin(shared.values_of(batch.column("_offset")), run))
                     rows = batch.take(shared.numbers(at))
                 if rows.num_rows:
-                    yield partition, rows
+                    yield rows
+                    first = int(shared.values_of(rows.column("_offset"))[-1]) + 1
+        except OffsetOutOfRange:
+            rest = run[run >= max(first, topic.start_offsets()[partition])]
+            if len(rest) == len(run):
+                raise
+            run = rest
+        else:
+            return
 
 
 class Reader:
