@@ -110,7 +110,7 @@ def test_a_publication_that_lacks_a_table_gets_it_or_names_the_statement(databas
     capture, landing = capture_of(database, "t", "other", url=url, publication="Some")
     with pytest.raises(NotCapturable, match="may not publish") as refused:
         once(capture, landing)
-    assert refused.value.hint == 'Let the tables\' owner run: ALTER PUBLICATION "Some" ADD TABLE "public"."t"'
+    assert refused.value.hint == 'Let the tables\' owner run: ALTER PUBLICATION "Some" ADD TABLE ONLY "public"."t"'
     half, nothing = capture_of(database, "t", publication="Inserts")
     with pytest.raises(NotCapturable, match="leaves out") as refused:
         once(half, nothing)

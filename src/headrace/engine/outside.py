@@ -178,10 +178,11 @@ class Outside:
         """Yield the feeds of the plan: the step that reads the feed's topic, the feed, and the topic that it fills.
 
         Raises:
-            InvalidPlan: two feeds fill one topic.
+            InvalidPlan: two feeds fill one topic; or feeds that share a reader read one table into two topics.
 
         """
         filled_by: dict[str, str] = {}
+        fills: dict[str, str] = {}
         for node in self.plan.sources():
             if node.feed is None or node.topic is None:
                 continue
@@ -190,6 +191,12 @@ class Outside:
                 raise InvalidPlan(
                     f'two feeds fill the topic "{node.topic}": {first} and {node.feed.identity}',
                     hint="Give each a topic of its own, and bring the streams together with .union(…).",
+                )
+            topic = fills.setdefault(node.feed.identity, node.topic)
+            if topic != node.topic and node.feed.reader_group is not None:
+                raise InvalidPlan(
+                    f'{node.feed.identity} is to fill two topics: "{topic}" and "{node.topic}"',
+                    hint="Name the source once, and use what app.table(…) returned as often as you need it.",
                 )
             if node is self._first_reader(node.topic):
                 yield self.plan.name(node), node.feed, spec_of(node)

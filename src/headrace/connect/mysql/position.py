@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.connect.capture.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from headrace.connect.mysql.catalogue import CapturedTable
 
@@ -44,6 +44,11 @@ class Position:
     def with_table(self, table: str, progress: Progress) -> Position:
         """Return the position after a chunk of a table."""
         return replace(self, tables=self.tables | {table: progress})
+
+    def read_anew(self, tables: Collection[str], *, why: str) -> Position:
+        """Return the position where the snapshots of some tables begin again, and end with what is not there."""
+        known = {name: at.from_start(request=why) for name, at in self.tables.items() if name in tables}
+        return replace(self, tables=self.tables | known)
 
     @property
     def gtid_text(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,8 +46,10 @@ _CHUNK_SECONDS = 0.2
 STORE_SECONDS = 10.0
 """An idle database's position is stored, and then confirmed, so often."""
 ASK_SECONDS = 1.0
-_OIDS = """
-    SELECT w.schema, w.name, c.oid FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+_TABLES = """
+    SELECT w.schema, w.name, c.oid, (SELECT jsonb_object_agg(a.attname, format_type(a.atttypid, a.atttypmod))
+        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+    FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
     JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """
 
@@ -104,7 +106,8 @@ class Capture:
         """
         stored, system = landing.position(), slots.check_server(sql)
         position = None if stored is None else Position.of(stored)
-        slots.ensure_publication(sql, self.publication, [(each.schema, each.name) for each in self.tables.values()])
+        names = [(each.schema, each.name) for each in self.tables.values()]
+        added = slots.ensure_publication(sql, self.publication, names)
         try:
             found = self._slot(sql, position, system)
         except (SlotLost, SlotAdvanced, SourceReplaced):
@@ -116,7 +119,9 @@ class Capture:
             found = found or slots.create_slot(sql, self.slot)
             position = Position(system, found.confirmed)
             landing.append({}, position=position.to_bytes())
-        return position
+        there = {table.full_name for table in self.tables.values()}
+        position = position.read_anew({*position.tables} - there, why="not captured for a time")
+        return position.read_anew({f"{schema}.{name}" for schema, name in added}, why="not published for a time")
 
     def _slot(self, sql: psycopg.Connection, position: Position | None, system: str) -> slots.Slot | None:
         """Return the slot, which has everything since the position; None if both are missing."""
@@ -131,6 +136,10 @@ class Capture:
             raise SlotLost(self.slot, position=lsn_text(position.lsn), why="does not exist any more")
         if position is not None and slot is not None and slot.confirmed > position.lsn:
             raise SlotAdvanced(self.slot, position=lsn_text(position.lsn), confirmed=lsn_text(slot.confirmed))
+        if position is not None and (end := slots.log_end(sql)) < position.lsn:
+            # it would pass over all that it writes up to the position
+            why = f"is of an older copy of the server, whose log ends at {lsn_text(end)}"
+            raise SlotLost(self.slot, position=lsn_text(end), why=why)
         return slot
 
     def _follow(
@@ -157,7 +166,7 @@ class Capture:
             gather = _CHUNK_SECONDS if self._snapshots.are_read else min(landing_seconds, LONGEST_GATHER_SECONDS)
             received = stream.read(LOOK_SECONDS, most_bytes=MOST_BYTES, gather=gather)
             began = CLOCK.monotonic()
-            decoded = decoder.decode(received.messages)
+            decoded = decoder.decode(received.messages, {each.oid: each.key for each in self.tables.values()})
             self._snapshots.remember(decoded)
             rows, after = self._landed(sql, landing, decoded, after)
             idle = stream.between and not decoded.end
@@ -225,14 +234,22 @@ class Capture:
     def _find_tables(self, sql: psycopg.Connection) -> bool:
         """Return whether other tables are missing than before.
 
-        Where a table was replaced by another one of its name, it begins again, with another snapshot.
+        Where a table was replaced by another one of its name, it begins again, with another snapshot. Types of columns
+        that were changed are those of the table from here on: it is read anew.
         """
-        tables = {(table.schema, table.name): table for table in self.tables.values()}
-        schemas, names = zip(*tables, strict=True)
-        found = {(schema, name): oid for schema, name, oid in sql.execute(_OIDS, [list(schemas), list(names)])}
-        for name, oid in found.items():
-            _check_same(tables[name], oid)
-        missing = [table.full_name for name, table in tables.items() if name not in found]
+        by_name = {(table.schema, table.name): topic for topic, table in self.tables.items()}
+        schemas, names = zip(*by_name, strict=True)
+        found = set()
+        for schema, name, oid, types in sql.execute(_TABLES, [list(schemas), list(names)]).fetchall():
+            found.add((schema, name))
+            topic = by_name[schema, name]
+            table = self.tables[topic]
+            _check_same(table, oid)
+            if any(types.get(column, kind) != kind for column, kind in table.types.items()):
+                now = described(sql, schema, name)
+                columns = tuple(now.column(each.name) or each for each in table.columns)
+                self.tables[topic] = replace(table, columns=columns)
+        missing = [self.tables[topic].full_name for name, topic in by_name.items() if name not in found]
         before, self._missing = self._missing, missing
         return missing != before
 

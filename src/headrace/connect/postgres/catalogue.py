@@ -59,7 +59,8 @@ SELECT c.oid, c.relkind, c.relreplident, c.relpersistence, c.reltuples::bigint,
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
 _KEY = """
-SELECT a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, place)
+SELECT a.attname, i.indimmediate FROM pg_index i
+CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY AS k(number, place)
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
 WHERE i.indrelid = %s AND {which} AND k.place <= i.indnkeyatts ORDER BY k.place
 """
@@ -104,6 +105,11 @@ class CapturedTable:
         """Return the names of the columns."""
         return tuple(each.name for each in self.columns)
 
+    @property
+    def types(self) -> dict[str, str]:
+        """Return the types of columns as PostgreSQL names them."""
+        return {each.name: each.declared for each in self.columns}
+
     def column(self, name: str) -> Column | None:
         """Return a column by its name, None if there is none."""
         return next((each for each in self.columns if each.name == name), None)
@@ -135,7 +141,15 @@ def described(sql: psycopg.Connection, schema: str, name: str) -> CapturedTable:
             hint=f"ALTER TABLE {full} REPLICA IDENTITY DEFAULT",
         )
     which = "i.indisreplident" if identity == "i" else "i.indisprimary"
-    key = tuple(column for (column,) in sql.execute(_KEY.format(which=which), [oid]))
+    found_key = sql.execute(_KEY.format(which=which), [oid]).fetchall()
+    key = tuple(column for column, _ in found_key)
+    if not all(immediate for _, immediate in found_key):
+        raise NotCapturable(
+            f"the primary key of {full} is DEFERRABLE: two rows may have one key within a transaction, and to the "
+            "server it is no replica identity",
+            hint=f"Make the key of {full} anew without DEFERRABLE; or make a unique index that is not deferrable its "
+            f"identity: ALTER TABLE {full} REPLICA IDENTITY USING INDEX …",
+        )
     if not key:
         raise NoPrimaryKey(
             full,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from headrace.connect.postgres.position import lsn_text
 from headrace.connect.postgres.stream import HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -98,8 +99,8 @@ class Decoder:
     def __init__(self) -> None:
         self.relations: dict[int, Relation] = {}
 
-    def decode(self, messages: Sequence[bytes]) -> Decoded:
-        """Return what whole transactions did."""
+    def decode(self, messages: Sequence[bytes], keys: Mapping[int, Sequence[str]] = MappingProxyType({})) -> Decoded:
+        """Return what whole transactions did. `keys`: of tables by their numbers, whatever else identifies a row."""
         if not messages:
             return Decoded()
         joined = b"".join(messages)
@@ -114,7 +115,8 @@ class Decoder:
         result.end = int(result.transactions[-1, kernels.END]) if count else 0
         described = self._read_rare(messages, found, result)
         for relation, rows in _by_relation(found, described):
-            result.changes.append(_changes(data, relation, found[rows], rows))
+            key = [place for place, name in enumerate(relation.columns) if name in keys.get(relation.oid, ())]
+            result.changes.append(_changes(data, relation, found[rows], rows, key or relation.key))
         return result
 
     def _read_rare(
@@ -170,7 +172,9 @@ def _by_relation(
             yield versions[each][1], rows[version == each]
 
 
-def _changes(data: npt.NDArray[np.uint8], relation: Relation, found: Longs, numbers: Longs) -> Changes:
+def _changes(
+    data: npt.NDArray[np.uint8], relation: Relation, found: Longs, numbers: Longs, key: Sequence[int]
+) -> Changes:
     width = len(relation.columns)
     new, old = _cells(data, found[:, NEW], width), _cells(data, found[:, OLD], width)
     whole = found[:, WHOLE] == 1
@@ -184,7 +188,7 @@ def _changes(data: npt.NDArray[np.uint8], relation: Relation, found: Longs, numb
         both = np.flatnonzero(has_both)
         differs = np.zeros(len(both), np.bool_)
         picked = [(np.ascontiguousarray(cells[0][both]), np.ascontiguousarray(cells[1][both])) for cells in (new, old)]
-        moved(data, picked[0], picked[1], np.array(relation.key or range(width), np.int64), differs)
+        moved(data, picked[0], picked[1], np.array(key or range(width), np.int64), differs)
         changed_key[both] = differs
     row = np.repeat(np.arange(len(found)), 1 + changed_key)
     first_of_two = np.zeros(len(row), np.bool_)

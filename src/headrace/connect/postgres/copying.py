@@ -114,7 +114,7 @@ def absent(sql: psycopg.Connection, table: CapturedTable, keys: pa.Table) -> Chu
     match = words.SQL(" AND ").join(parts)
     names = words.SQL(", ").join(words.Identifier(f"k{place}") for place in range(len(table.key)))
     query = words.SQL(
-        "SELECT k.n FROM unnest({}) WITH ORDINALITY AS k({}, n) WHERE NOT EXISTS (SELECT 1 FROM {} t WHERE {})"
+        "SELECT k.n FROM unnest({}) WITH ORDINALITY AS k({}, n) WHERE NOT EXISTS (SELECT 1 FROM ONLY {} t WHERE {})"
     ).format(
         words.SQL(", ").join([words.SQL("%s::text[]")] * len(table.key)),
         names,
@@ -156,9 +156,10 @@ def rows_by_key(
         for place, (name, kind) in enumerate(zip(table.key, kinds, strict=True))
     )
     names = words.SQL(", ").join(words.Identifier(f"k{place}") for place in range(len(table.key)))
-    query = words.SQL("COPY (SELECT {} FROM {} t JOIN unnest({}) AS k({}) ON {}) TO STDOUT (FORMAT binary)").format(
+    found = words.SQL("SELECT {} FROM ONLY {} t JOIN unnest({}) AS k({}) ON {}").format(
         _as_texts(table, wanted), words.Identifier(table.schema, table.name), words.SQL(", ").join(arrays), names, match
     )
+    query = words.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(found)
     blocks = copied(sql, query)
     return _rows(b"".join(blocks), len(blocks), wanted)
 
@@ -232,7 +233,7 @@ def _query(
         ]
         where = words.SQL(" WHERE ({}) > ({})").format(keys, words.SQL(", ").join(values))
     # a name of the result would hide the column of the same name in ORDER BY
-    return words.SQL("COPY (SELECT {} FROM {} t{} ORDER BY {} LIMIT {}) TO STDOUT (FORMAT binary)").format(
+    return words.SQL("COPY (SELECT {} FROM ONLY {} t{} ORDER BY {} LIMIT {}) TO STDOUT (FORMAT binary)").format(
         words.SQL(", ").join(
             words.SQL("t.{}").format(words.Identifier(name)) if name in raw else _as_text(table, name)
             for name in columns

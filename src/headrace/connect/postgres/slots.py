@@ -12,10 +12,17 @@ from headrace.connect.postgres.errors import PreparedTransactionBlocks, SlotBusy
 from headrace.connect.postgres.position import lsn_number, lsn_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
 OLDEST = 140_000
 """The oldest server: before 14 the stream had no messages of a session's own."""
+_FILTERS = 150_000
+"""Since this server publications can leave out rows."""
+_FILTERED = """
+SELECT n.nspname, c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = %s AND r.prqual IS NOT NULL
+"""
 _SLOT = """
 SELECT plugin, database, active_pid, confirmed_flush_lsn::text, wal_status,
        pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
@@ -57,15 +64,21 @@ def check_server(sql: psycopg.Connection) -> str:
     return str(_one(sql, "SELECT system_identifier::text FROM pg_control_system()"))
 
 
-def ensure_publication(sql: psycopg.Connection, name: str, tables: Iterable[tuple[str, str]]) -> None:
-    """Create the publication, or add the tables that it does not have.
+def ensure_publication(
+    sql: psycopg.Connection, name: str, tables: Iterable[tuple[str, str]]
+) -> Sequence[tuple[str, str]]:
+    """Create the publication, or add the tables that it does not have; return these.
+
+    Of a table that others inherit from, it has the rows of the table itself alone.
 
     Raises:
         NotCapturable: the role may not; the hint has the statement for its owner.
 
     """
     there = sql.execute(
-        "SELECT puballtables, pubinsert AND pubupdate AND pubdelete FROM pg_publication WHERE pubname = %s", [name]
+        "SELECT puballtables, pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication "
+        "WHERE pubname = %s",
+        [name],
     )
     found = there.fetchone()
     if found is not None and not found[1]:
@@ -75,14 +88,16 @@ def ensure_publication(sql: psycopg.Connection, name: str, tables: Iterable[tupl
             .format(words.Identifier(name))
             .as_string(sql),
         )
+    tables = list(tables)
+    _check_rows(sql, name, tables)
     has = set(
         sql.execute("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]).fetchall()
     )
     lacking = [each for each in tables if each not in has]
     if found is not None and not lacking:
-        return
-    listed = words.SQL(", ").join(words.Identifier(*each) for each in lacking)
-    verb = "CREATE PUBLICATION {} FOR TABLE {}" if found is None else "ALTER PUBLICATION {} ADD TABLE {}"
+        return lacking
+    listed = words.SQL(", ONLY ").join(words.Identifier(*each) for each in lacking)
+    verb = "CREATE PUBLICATION {} FOR TABLE ONLY {}" if found is None else "ALTER PUBLICATION {} ADD TABLE ONLY {}"
     statement = words.SQL(verb).format(words.Identifier(name), listed)
     try:
         sql.execute(statement)
@@ -92,7 +107,22 @@ def ensure_publication(sql: psycopg.Connection, name: str, tables: Iterable[tupl
             hint=f"Let the tables' owner run: {statement.as_string(sql)}",
         ) from error
     except psycopg.errors.DuplicateObject:  # another process of this app was faster
+        pass
+    return lacking
+
+
+def _check_rows(sql: psycopg.Connection, name: str, tables: Collection[tuple[str, str]]) -> None:
+    """Refuse a publication that leaves out rows of a table: their changes would be lost."""
+    if sql.info.server_version < _FILTERS:
         return
+    for table in sql.execute(_FILTERED, [name]).fetchall():
+        if table in tables:
+            publication, shown = words.Identifier(name), words.Identifier(*table)
+            statement = words.SQL("ALTER PUBLICATION {0} DROP TABLE {1}; ALTER PUBLICATION {0} ADD TABLE ONLY {1}")
+            raise NotCapturable(
+                f'the publication "{name}" leaves out rows of {".".join(table)} (WHERE)',
+                hint=statement.format(publication, shown).as_string(sql),
+            )
 
 
 def find_slot(sql: psycopg.Connection, name: str, *, position: int | None) -> Slot | None:
@@ -146,6 +176,11 @@ def create_slot(sql: psycopg.Connection, name: str) -> Slot:
             "all replication slots of the server are taken", hint="Drop one, or raise max_replication_slots."
         ) from error
     return Slot(lsn_number(row[0] if row else "0/0"), 0)
+
+
+def log_end(sql: psycopg.Connection) -> int:
+    """Return where the server's log ends."""
+    return lsn_number(str(_one(sql, "SELECT pg_current_wal_insert_lsn()::text")))
 
 
 def held_bytes(sql: psycopg.Connection, name: str) -> int:

@@ -121,17 +121,17 @@ class Snapshots:
     def begin(self, landing: SharedLanding, position: Position) -> Position:
         """Return the position with snapshots that begin: those that somebody wants, and where a topic has new columns.
 
-        So they do where the table is another one of the same name: it was dropped and created again, or renamed.
+        So they do where the table is another one of the same name: it was dropped and created again, or renamed; and
+        where the type of a column was changed, which may have changed its values.
 
         It also answers the requests whose snapshots are landed.
         """
         requests: dict[str, Request] = {each.topic: each for each in landing.requests()}
         for topic, table in self.tables.items():
             at, request = position.progress(table), requests.get(topic)
-            if position.oids.get(table.full_name) != table.oid:
-                if table.full_name in position.oids:
-                    at = at.from_start(request=f"table {table.oid}")
-                position = position.with_oid(table)
+            if not position.is_of(table):
+                at = at.from_start(request=f"table {table.oid}")
+            position = position.with_identity(table)
             if request is not None and at.request == request.id and at.done:
                 landing.answered(request)
             elif request is not None and at.request != request.id:

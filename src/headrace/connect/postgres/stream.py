@@ -80,6 +80,8 @@ class SlotStream:
                 if number > 0:
                     message = bytes(data)
                     if message[0] == _DATA:
+                        if message[HEADER] == _MESSAGE and not message[HEADER + 1]:
+                            continue  # of no transaction: kept, it would look like the beginning of one
                         part.append(message)
                         size += number
                         kind = message[HEADER]
