@@ -25,6 +25,7 @@ from headrace.connect.mysql.stream import LogStream
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Collection
 
     import pymysql
 
@@ -82,6 +83,8 @@ class Capture:
             stored = landing.position()
             position = None if stored is None else Position.of(stored)
             if position is not None:
+                there = {table.full_name for table in self.tables.values()}
+                position = position.read_anew({*position.tables} - there, why="not captured for a time")
                 try:
                     self._run(sql, landing, position, stop)
                 except ChangesLost:
@@ -166,6 +169,7 @@ class Capture:
             rows[topic] = self._truncated(landing, topic, rows.get(topic, []), event, number)
             self._snapshots.drop(topic)  # a chunk that was read before has rows that are gone
         for _, topic in decoded.untold:
+            self._describe_anew(sql, landing, topic, ())
             position = self._anew(topic, position)
         position = self._snapshots.close(self._stream.place, rows, position)
         return {topic: pa.concat_tables(parts) for topic, parts in rows.items()}, position
@@ -178,10 +182,24 @@ class Capture:
 
         """
         topic, table = changes.topic, self.tables[changes.topic]
-        if changes.names == table.names:
-            return
+        if changes.names != table.names:
+            self._describe_anew(sql, landing, topic, changes.names)
+
+    def _describe_anew(
+        self, sql: pymysql.Connection[Any], landing: SharedLanding, topic: str, had: Collection[str]
+    ) -> None:
+        """Look at a table again: its key, its columns, and whether the log still has all of its changes.
+
+        `had`: columns that it had in the log.
+
+        Raises:
+            SourceSchemaChanged: the table has lost a column of the topic, or has another key.
+            NotCapturable: it has got a foreign key that changes rows, or another engine.
+
+        """
+        table = self.tables[topic]
         now = described(sql, table.schema, table.name)
-        check_columns(table.full_name, {*now.names, *changes.names}, landing.schema(topic))
+        check_columns(table.full_name, {*now.names, *had}, landing.schema(topic))
         if now.key != table.key:
             raise SourceSchemaChanged(
                 f"{table.full_name} has another key: {', '.join(now.key)}",

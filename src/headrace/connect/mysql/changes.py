@@ -88,7 +88,7 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes events of one connection. `tables`: by topic; `charsets`: names by numbers of collations."""
+    """Decodes events of one connection. `tables`: by topic; `charsets`: as `server.charsets` returns."""
 
     def __init__(self, tables: Mapping[str, CapturedTable], charsets: Mapping[int, str]) -> None:
         self._topics = {(each.schema, each.name): topic for topic, each in tables.items()}
@@ -210,7 +210,7 @@ class Decoder:
     def _read_statements(self, received: Received, result: Decoded) -> None:
         """Note the statements that change rows of captured tables, and do not say which."""
         for number in np.flatnonzero(received.events[:, KIND] == QUERY):
-            schema, statement = read_statement(received.content(int(number)))
+            schema, statement = read_statement(received.content(int(number)), self._charsets)
             if (branch := _XA.match(statement)) is not None:
                 for topic in self._prepared.pop(branch[1], set(self._tables)):
                     result.untold.append((int(number), topic))

@@ -78,12 +78,23 @@ def packets(raw: Bytes, out: Bytes, ends: Longs, read: Longs) -> int:
 
 
 @compiled
-def last_packet(raw: Bytes, at: int, last: int) -> tuple[int, int]:
-    """Return where whole packets end, from one's beginning on, and where the last one begins (or `last`)."""
+def last_packet(  # compiled functions have no named arguments
+    raw: Bytes,
+    at: int,
+    last: int,
+    continues: bool,  # noqa: FBT001
+) -> tuple[int, int, bool]:
+    """Return where whole packets end, from one's beginning on, and where the last content begins (or `last`).
+
+    `continues`, and the third of the results: whether the packet from there on goes on with the content before it, any
+    bytes of a long value. It is none by itself.
+    """
     while at + 4 <= len(raw) and at + 4 + _little(raw, at, 3) <= len(raw):
-        last = at
+        if not continues:
+            last = at
+        continues = _little(raw, at, 3) == _LONGEST_PACKET
         at += 4 + _little(raw, at, 3)
-    return at, last
+    return at, last, continues
 
 
 @compiled

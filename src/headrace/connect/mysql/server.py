@@ -21,6 +21,10 @@ _WANTED = {
 }
 _CHARSETS = "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL"
 _MORE_CHARSETS = "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability"
+_ONE_BYTE = """
+SELECT character_set_name FROM information_schema.character_sets
+WHERE maxlen = 1 AND character_set_name NOT IN ('binary', 'ascii')
+"""
 _NO_SUCH_COLUMN = 1054
 
 
@@ -58,7 +62,10 @@ def current(sql: pymysql.Connection[Any]) -> Position:
 
 
 def charsets(sql: pymysql.Connection[Any]) -> dict[int, str]:
-    """Return the names of charsets by the numbers of collations."""
+    """Return charsets by the numbers of collations: their names, or of those of one byte a letter the 256 letters.
+
+    So a text of the log is what a query would return, by the server's own tables.
+    """
     found: dict[int, str] = {}
     with sql.cursor() as cursor:
         for query in (_CHARSETS, _MORE_CHARSETS):
@@ -69,7 +76,12 @@ def charsets(sql: pymysql.Connection[Any]) -> dict[int, str]:
                     raise
                 continue
             found |= {int(number): name for number, name in cursor.fetchall() if number is not None}
-    return found
+        cursor.execute(_ONE_BYTE)
+        short = [name for (name,) in cursor.fetchall()]
+        spellings = [f"CONVERT(_{name} x'{bytes(range(256)).hex()}' USING utf8mb4)" for name in short]
+        cursor.execute(f"SELECT {', '.join(spellings)}")
+        letters = dict(zip(short, cursor.fetchone() or (), strict=True))
+    return {number: letters.get(name, name) for number, name in found.items()}
 
 
 def bytes_behind(sql: pymysql.Connection[Any], reached: LogPlace, end: LogPlace) -> int | None:

@@ -184,13 +184,13 @@ def text_rows(connection: pymysql.Connection[Any], query: str, width: int) -> tu
     connection._read_packet()
     for _ in range(width + 1):  # descriptions of the columns, and their end
         connection._read_packet()
-    raw, source, at, last = bytearray(), connection._rfile, 0, 0
+    raw, source, at, last, continues = bytearray(), connection._rfile, 0, 0, False
     while not (at and _ends(raw, last)):
         block = source.read1(_BLOCK)
         if not block:
             raise pymysql.OperationalError(2013, "Lost connection to MySQL server during query")
         raw += block
-        at, last = kernels.last_packet(np.frombuffer(bytes(raw), np.uint8), at, last)
+        at, last, continues = kernels.last_packet(np.frombuffer(bytes(raw), np.uint8), at, last, continues)
     return _cells(np.frombuffer(raw, np.uint8), width)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pymysql.charset import charset_by_name
-
 from headrace.connect.capture.errors import NotCapturable
 
 if TYPE_CHECKING:
@@ -26,7 +24,21 @@ _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_VALUES, _ENUM_VALUE
 _ENUM_DEFAULT_CHARSET, _ENUM_COLUMN_CHARSET = 10, 11
 _DIGITS = 9
 _UTF8 = ("ascii", "utf8", "utf8mb3", "utf8mb4")
-_WIDE = {"ucs2": "utf_16_be", "utf16": "utf_16_be", "utf16le": "utf_16_le", "utf32": "utf_32_be"}
+_CODECS = {
+    "ucs2": "utf_16_be",
+    "utf16": "utf_16_be",
+    "utf16le": "utf_16_le",
+    "utf32": "utf_32_be",
+    "euckr": "cp949",
+}
+_SIMILAR = {
+    "sjis": ("shift_jis", str.maketrans("＼", "\\")),  # noqa: RUF001
+    "ujis": ("euc_jp", str.maketrans("＼", "\\")),  # noqa: RUF001
+    "eucjpms": ("euc_jp", str.maketrans("〜‖−¢£¬¦", "～∥－￠￡￢￤")),  # noqa: RUF001
+}
+"""Charsets that Python has but for some letters, which are others to the server."""
+LETTERS = 256
+"""A charset of one byte a letter is given by its letters: Python's are not always those of the server."""
 BINARY = "binary"
 
 
@@ -35,7 +47,8 @@ class MappedColumn:
     """A column. `shape`: bytes of a cell, or, negative, of the length before it.
 
     `detail`: digits before and behind a decimal's point, digits of a second, the length of a fixed text. `charset`:
-    a codec of Python; empty where texts are UTF-8, `BINARY` where they are bytes. `values`: of an enum or a set.
+    a codec of Python, or what each of 256 bytes means; empty where texts are UTF-8, `BINARY` where they are bytes.
+    `values`: of an enum or a set.
     """
 
     name: str
@@ -59,7 +72,7 @@ class TableMap:
 
 
 def parse(content: bytes, charsets: Mapping[int, str]) -> TableMap:
-    """Return what a description says. `charsets`: names by numbers of collations.
+    """Return what a description says. `charsets`: as `server.charsets` returns.
 
     Raises:
         NotCapturable: the server does not log names of columns.
@@ -90,8 +103,7 @@ def parse(content: bytes, charsets: Mapping[int, str]) -> TableMap:
     columns = []
     for place, (column, (kind, shape, detail)) in enumerate(zip(names, shapes, strict=True)):
         codec = codecs.get(place, "")
-        spelled = codec if codec not in ("", BINARY) else "utf8"
-        values = tuple(each.decode(spelled) for each in next(listed[kind])) if kind in listed else ()
+        values = tuple(spelled(each, codec) for each in next(listed[kind])) if kind in listed else ()
         columns.append(
             MappedColumn(
                 name=column,
@@ -201,7 +213,7 @@ def _charsets(
     elif default is not None:
         first, *pairs = _numbers(default)
         numbers = dict.fromkeys(range(len(places)), first) | dict(zip(pairs[::2], pairs[1::2], strict=True))
-    return {place: _codec(charsets.get(numbers[n], "")) for n, place in enumerate(places) if n in numbers}
+    return {place: codec_of(charsets.get(numbers[n], "")) for n, place in enumerate(places) if n in numbers}
 
 
 def _numbers(content: bytes) -> list[int]:
@@ -212,12 +224,23 @@ def _numbers(content: bytes) -> list[int]:
     return found
 
 
-def _codec(charset: str) -> str:
+def codec_of(charset: str) -> str:
+    """Return the codec of a charset, as `MappedColumn.charset` has it."""
     if charset in (BINARY, ""):
         return BINARY
     if charset in _UTF8:
         return ""
-    if charset in _WIDE:
-        return _WIDE[charset]
-    known = charset_by_name(charset)
-    return str(known.encoding) if known is not None else charset
+    return _CODECS.get(charset, charset)
+
+
+def spelled(content: bytes, codec: str, *, errors: str = "strict") -> str:
+    """Return a text of a codec of `codec_of`.
+
+    Raises:
+        UnicodeDecodeError: it is none, and `errors` is not "replace".
+
+    """
+    if len(codec) == LETTERS:
+        return content.decode("latin-1").translate(dict(enumerate(codec)))
+    python, others = _SIMILAR.get(codec, ("utf8" if codec in ("", BINARY) else codec, {}))
+    return content.decode(python, errors).translate(others)

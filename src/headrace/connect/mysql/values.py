@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from headrace.connect.mysql import kernels
 from headrace.connect.mysql import table_map as maps
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from headrace.connect.capture.cells import Bytes, Longs
     from headrace.connect.mysql.table_map import MappedColumn
 
@@ -134,34 +131,17 @@ def _named(numbers: pa.Array, names: tuple[str, ...], *, several: bool) -> pa.Ar
     return pa.array(["", *names], pa.string()).take(numbers)
 
 
-@cache
-def _letters(charset: str) -> tuple[str, npt.NDArray[np.int64]] | None:
-    """Return what each byte means, and its size in UTF-8; None for a charset with several bytes a letter."""
-    try:
-        if len("".join(bytes([each]).decode(charset, "replace") for each in range(256))) != 256 or _is_wide(charset):  # noqa: PLR2004
-            return None
-    except LookupError:
-        return None
-    letters = "".join(bytes([each]).decode(charset, "ignore") or chr(each) for each in range(256))
-    return letters, np.array([len(each.encode()) for each in letters], np.int64)
-
-
-def _is_wide(charset: str) -> bool:
-    return len("é".encode(charset, "ignore")) > 1 or len("日本".encode(charset, "ignore")) > 0
-
-
 def _decoded(column: pa.Array, charset: str) -> pa.Array:
     """Return texts of another charset."""
-    single = _letters(charset)
-    if single is None:
+    if len(charset) != maps.LETTERS:
         found = _bytes(column).dictionary_encode()
-        spelled = [each.decode(charset) for each in found.dictionary.to_pylist()]
-        return pa.DictionaryArray.from_arrays(found.indices, pa.array(spelled, pa.string())).dictionary_decode()
-    letters, widths = single
+        texts_of = [maps.spelled(each, charset) for each in found.dictionary.to_pylist()]
+        return pa.DictionaryArray.from_arrays(found.indices, pa.array(texts_of, pa.string())).dictionary_decode()
+    widths = np.array([len(each.encode()) for each in charset], np.int64)
     column = column.cast(pa.large_string())
     valid, offsets, content = column.buffers()
     raw = np.frombuffer(content, np.uint8) if content is not None and content.size else np.empty(0, np.uint8)
     ends = np.concatenate([[0], np.cumsum(widths[raw])])[np.frombuffer(offsets, np.int64)[: len(column) + 1]]
-    content = raw.tobytes().decode("latin-1").translate(dict(enumerate(letters))).encode()
+    content = raw.tobytes().decode("latin-1").translate(dict(enumerate(charset))).encode()
     buffers = [valid, pa.py_buffer(ends), pa.py_buffer(content)]
     return pa.Array.from_buffers(pa.large_string(), len(column), buffers).cast(pa.string())
