@@ -79,7 +79,7 @@ class Position:
             "oids": self.oids,
             "types": self.types,
         }
-        return json.dumps(about | {"types": self.types}).encode()
+        return json.dumps(about).encode()
 
     @staticmethod
     def of(stored: bytes) -> Position:
