@@ -268,3 +268,58 @@ def test_over_a_stream_a_changed_step_is_still_refused(tmp_path):
     play(stream_app(lambda rows: build(rows, "count(*)")), tmp_path, *ROWS)
     with pytest.raises(PlanChanged, match='"acc" does not keep all of its rows'):
         Driver(stream_app(lambda rows: build(rows, "count(amount)")), storage=tmp_path)
+
+
+TOTALS = lambda rows: rows.group_by("user").agg(s="sum(amount)").named("agg")  # noqa: E731
+OF_A = "user = 'a'"
+MOVED = {
+    "added": (lambda rows: TOTALS(rows).to_view("v"), lambda rows: TOTALS(rows).where(OF_A).to_view("v")),
+    "changed": (
+        lambda rows: TOTALS(rows).where(OF_A).to_view("v"),
+        lambda rows: TOTALS(rows).where("user = 'b'").to_view("v"),
+    ),
+    "taken away": (lambda rows: TOTALS(rows).where(OF_A).to_view("v"), lambda rows: TOTALS(rows).to_view("v")),
+    "of a top": (
+        lambda rows: rows.group_by("user").top(1, "amount").named("agg").where(OF_A).to_view("v"),
+        lambda rows: rows.group_by("user").top(1, "amount").named("agg").to_view("v"),
+    ),
+    "of a join of bags": (
+        lambda rows: rows.as_table().join(rows.as_table(), on="user").named("agg").where(OF_A).to_view("v"),
+        lambda rows: rows.as_table().join(rows.as_table(), on="user").named("agg").to_view("v"),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", MOVED)
+def test_a_condition_that_is_met_above_the_step_before_it_is_a_part_of_its_state(tmp_path, change):
+    """The step meant all users and has the rows of some: it went on, without those of before, and said nothing."""
+    was, becomes = MOVED[change]
+    play(stream_app(was), tmp_path, *ROWS, {"id": 3, "user": "b", "amount": 5.0})
+    with pytest.raises(PlanChanged, match="has other rows than the program needs"):
+        Driver(stream_app(becomes), storage=tmp_path)
+
+
+def test_a_step_that_lacks_rows_for_a_condition_below_it_is_computed_again_for_another_reader(tmp_path):
+    def app(*, more):
+        def build(rows):
+            totals = TOTALS(rows)
+            totals.where(OF_A).to_view("v")
+            if more:
+                totals.to_view("more")
+
+        return stream_app(build)
+
+    play(app(more=False), tmp_path, *ROWS, {"id": 3, "user": "b", "amount": 5.0})
+    with pytest.raises(PlanChanged, match="headrace reset FILE --step agg"):
+        Driver(app(more=True), storage=tmp_path)
+    reset(app(more=True).plan(), tmp_path, "agg", sync=False)
+    views = play(app(more=True), tmp_path, {"id": 4, "user": "b", "amount": 1.0})
+    assert sorted(row["s"] for row in views["more"]) == [6.0, 11.0]
+    assert views["v"] == [{"user": "a", "s": 11.0}]
+
+
+def test_a_condition_with_a_name_stays_below_and_changes_freely(tmp_path):
+    build = lambda rows, where: TOTALS(rows).where(where).named("some").to_view("v")  # noqa: E731
+    play(stream_app(lambda rows: build(rows, OF_A)), tmp_path, *ROWS, {"id": 3, "user": "b", "amount": 5.0})
+    views = play(stream_app(lambda rows: build(rows, "user = 'b'")), tmp_path)
+    assert views["v"] == [{"user": "b", "s": 5.0}]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.plan.nodes import Ending, Late, Meaning, Source, Stateful, Stateless, Union
+from headrace.plan.nodes import Ending, Late, Meaning, Source, Stateful, Stateless, Union, Where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,24 +24,28 @@ class Chain:
     """What leads to a consumer from the nearest steps that keep rows, or read them.
 
     `start`: those, as (kind, name). `meaning` is equal for equal chains. `shown`: its steps, for people, first to
-    last. `stays`: whether none of its rows is ever withdrawn or replaced.
+    last. `stays`: whether none of its rows is ever withdrawn or replaced. `missed`: the conditions that were written
+    below the consumer, or further below: rows that do not meet them are not in its state, though it means them.
     """
 
     start: tuple[tuple[str, str], ...]
     meaning: str
     shown: tuple[str, ...]
     stays: bool
+    missed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as `plan.json` keeps it."""
         start = [list(each) for each in self.start]
-        return {"from": start, "meaning": self.meaning, "shown": list(self.shown), "stays": self.stays}
+        missed = {"missed": list(self.missed)} if self.missed else {}
+        return {"from": start, "meaning": self.meaning, "shown": list(self.shown), "stays": self.stays, **missed}
 
     @staticmethod
     def from_json(stored: dict[str, Any]) -> Chain:
         """Return what `to_json` wrote."""
         start = tuple((str(kind), str(name)) for kind, name in stored["from"])
-        return Chain(start=start, meaning=stored["meaning"], shown=tuple(stored["shown"]), stays=stored["stays"])
+        shown, missed = tuple(stored["shown"]), tuple(stored.get("missed", ()))
+        return Chain(start=start, meaning=stored["meaning"], shown=shown, stays=stored["stays"], missed=missed)
 
     @property
     def steps(self) -> frozenset[str]:
@@ -72,6 +76,7 @@ def chain(up: Node, name: Callable[[Node], str], columns: Iterable[str] | None =
         meaning=meanings[id(up)].text(columns),
         shown=tuple(_shown(node) for node in steps),
         stays=up.append_only and not records and not any(isinstance(node, Ending) for node in steps),
+        missed=tuple(sorted(node.condition.text for node in steps if isinstance(node, Where) and node.missed)),
     )
 
 

@@ -39,11 +39,15 @@ def filtered_early(nodes: Iterable[Node], sinks: Sequence[Sink]) -> tuple[Sink, 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the condition of `where`; `names`: what the columns that it reads are called at the step reached."""
+    """A part of the condition of `where`; `names`: what the columns that it reads are called at the step reached.
+
+    `missed`: whether a step was passed that keeps rows, which then lacks those that the part does not let pass.
+    """
 
     where: Where
     scalar: Scalar
     names: Mapping[str, str]
+    missed: bool = False
 
     def through(self, names: Mapping[str, str]) -> _Part | None:
         """Return it a step further up, where its columns have these names; None where one of them is not there."""
@@ -64,7 +68,7 @@ class _Part:
         found = _condition(text, up)
         if wanted is None or found is None or wanted.sql != found.sql:
             return None
-        return Where(up=up, schema=up.schema, condition=found)
+        return Where(up=up, schema=up.schema, condition=found, missed=self.missed)
 
 
 class _Moves:
@@ -128,7 +132,8 @@ class _Moves:
             above = None if named is None else self._sunk(up.up, named)
             return None if above is None else replace(up, up=above)
         if isinstance(up, Aggregate | Top) and not up.detects_late:
-            by_key = part.through({name: name for name in up.keys if not has_floats(up.schema.field(name).type)})
+            keys = {name: name for name in up.keys if not has_floats(up.schema.field(name).type)}
+            by_key = replace(part, missed=True).through(keys)
             above = None if by_key is None else self._met(up.up, by_key)
             return None if above is None else replace(up, up=above)
         if isinstance(up, TableJoin | LookupJoin):
@@ -137,6 +142,7 @@ class _Moves:
 
     def _into_join(self, join: Join, part: _Part) -> Node | None:
         """Return a join of sides that meet a part, where one that every row has can be tested, or both can."""
+        part = replace(part, missed=part.missed or isinstance(join, TableJoin))
         tested = [part.through(names) for names in _testable(join)]
         new = [up if side is None else self._met(up, side) for up, side in zip(join.ups, tested, strict=True)]
         left, right = (None if side is None else up for up, side in zip(new, tested, strict=True))

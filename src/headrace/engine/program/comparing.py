@@ -300,6 +300,8 @@ class _Comparison:
                 yield self._renamed(this, lost[0], fresh[0])
             elif again is not None:
                 yield _rows_twice(this, *again)
+            elif before.missed != after.missed:
+                yield _of_other_rows(this, was_is, before, after)
             elif before.stays and after.stays:
                 since = self._since([node])
                 what = f'what the {this.part} "{this.name}" is fed with has changed'
@@ -398,6 +400,19 @@ def _mixed(this: Change, was_is: str) -> Change:
         f"{was_is} Its rows may be withdrawn, and would be withdrawn in the new way where they were inserted in the "
         "old one.",
         hint=f"Undo the change{rename}{reset}.",
+    )
+
+
+def _of_other_rows(this: Change, was_is: str, before: Chain, after: Chain) -> Change:
+    """Return that conditions which are met above a step although they are written below it are not what they were."""
+    moved = " and ".join(dict.fromkeys([*before.missed, *after.missed]))
+    name = "" if before.missed else "; or give the `where` a name, .named(…), with which it stays below the step"
+    return this.refused(
+        "changed",
+        f'the state of the step "{this.name}" has other rows than the program needs',
+        f"{was_is} A `where` below a step is met above it where that gives the same rows (here: {moved}), and the "
+        "state has what was let pass.",
+        hint=f"Undo the change{name}; or compute the step again: headrace reset FILE --step {this.name}",
     )
 
 

@@ -111,11 +111,15 @@ class Select(Stateless):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Where(Stateless):
-    """The rows for which the condition is true; neither false nor null is."""
+    """The rows for which the condition is true; neither false nor null is.
+
+    `missed`: it was written below a step that keeps rows (`plan/filters.py`), whose state lacks the others.
+    """
 
     verb = "where"
 
     condition: Scalar
+    missed: bool = False
 
     @property
     def not_null(self) -> frozenset[str]:
