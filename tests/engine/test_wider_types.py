@@ -105,3 +105,29 @@ def test_a_wider_type_under_an_aggregate_that_stores_the_values_otherwise_is_ref
     play(sketched("int"), tmp_path, *FIRST)
     with pytest.raises(PlanChanged):
         Driver(sketched("bigint"), storage=tmp_path, shards=3)
+
+
+NAMED_AS_TYPES = {
+    "an argument": lambda rows, a: rows.group_by("k").agg(s=f"sum({a})"),
+    "a text in a filter": lambda rows, a: rows.group_by("k").agg(s=f"count(*) filter (where u = '{a}')"),
+    "an order": lambda rows, a: rows.group_by("k").top(1, by=a),
+    "a key": lambda rows, a: rows.group_by(a).agg(s="count(*)"),
+    "a column that is kept": lambda rows, a: rows.select("k", n=a).rename(**{a: "n"}).latest("k"),
+    "the name of a place": lambda rows, a: rows.select("k", "u").group_by("k").top(1, by="u", rank=a),
+}
+
+
+@pytest.mark.parametrize("build", NAMED_AS_TYPES.values(), ids=NAMED_AS_TYPES)
+def test_a_column_or_a_text_that_is_named_as_a_type_is_another_one(tmp_path, build):
+    """A sum of a column "int" went on as one of a column "bigint"."""
+
+    def app(name):
+        app = hr.App("wider")
+        build(app.stream("t", "k int, u string, int int, bigint int"), name).named("x").to_view("out")
+        return app
+
+    with Driver(app("int"), storage=tmp_path) as driver:
+        driver.send("t", {"k": 1, "u": "int", "int": 1, "bigint": 10})
+        driver.run()
+    with pytest.raises(PlanChanged, match='the stateful step "x" is not the one whose state is kept'):
+        Driver(app("bigint"), storage=tmp_path)

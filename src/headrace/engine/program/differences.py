@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import wider_integer
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _GRACE = re.compile(r", grace ([^,]+)")
-_WORDS = re.compile(r"\w+|\W")
+_WORDS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\W""")
+"""The words of SQL; a quoted name or text is one, and so is never the name of a type."""
 _HELD = frozenset(("count", "sum", "avg", "min", "max"))
 """The aggregates whose state does not depend on how wide an integer is."""
 
@@ -38,10 +39,25 @@ def shown_offsets(since: Mapping[str, Mapping[str, int]]) -> str:
 
 def wider(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether nothing is different but integers that have become wider, in state that holds them as they are."""
-    texts = [_WORDS.findall(json.dumps(each, sort_keys=True)) for each in (was, now)]
-    if len(texts[0]) != len(texts[1]) or not {call.partition("(")[0] for call in was.get("aggregates", ())} <= _HELD:
-        return False
-    return all(before == after or wider_integer(before, after) for before, after in zip(*texts, strict=True))
+    held = {call.partition("(")[0] for call in was.get("aggregates", ())} <= _HELD
+    return held and set(was) == set(now) and all(_wider(was[name], now[name]) for name in was)
+
+
+def _wider(was: Any, now: Any) -> bool:
+    """Whether a part of an identity is the same, but for integers that have become wider.
+
+    A type is a value by the name of a column, or a word within a text, before which there is a name or an expression:
+    columns may be named as types are.
+    """
+    if isinstance(was, dict) and isinstance(now, dict):
+        typed = ((was[name], now[name]) for name in was if name in now)
+        return set(was) == set(now) and all(wider_integer(str(a), str(b)) or _wider(a, b) for a, b in typed)
+    if isinstance(was, list) and isinstance(now, list):
+        return len(was) == len(now) and all(map(_wider, was, now))
+    if not isinstance(was, str) or not isinstance(now, str):
+        return bool(was == now)
+    words = enumerate(zip_longest(_WORDS.findall(was), _WORDS.findall(now), fillvalue=""))
+    return all(a == b or (at > 0 and wider_integer(a, b)) for at, (a, b) in words)
 
 
 def longer_grace(was: Mapping[str, Any], now: Mapping[str, Any]) -> int | None:
