@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.plan.nodes import Ending, Late, Meaning, Source, Stateful, Stateless, Union, Where
+from headrace.plan.nodes import Changes, Ending, Late, Meaning, Source, Stateful, Stateless, Union, Where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +26,8 @@ class Chain:
     `start`: those, as (kind, name). `meaning` is equal for equal chains. `shown`: its steps, for people, first to
     last. `stays`: whether none of its rows is ever withdrawn or replaced. `missed`: the conditions that were written
     below the consumer, or further below: rows that do not meet them are not in its state, though it means them.
+    `time`: what the time is by which rows that are withdrawn are looked for, None where they are not. `changes`: for
+    each table whose changes are read, what its rows are, and its columns.
     """
 
     start: tuple[tuple[str, str], ...]
@@ -33,19 +35,39 @@ class Chain:
     shown: tuple[str, ...]
     stays: bool
     missed: tuple[str, ...] = ()
+    time: str | None = None
+    changes: tuple[tuple[str, dict[str, str]], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as `plan.json` keeps it."""
         start = [list(each) for each in self.start]
-        missed = {"missed": list(self.missed)} if self.missed else {}
-        return {"from": start, "meaning": self.meaning, "shown": list(self.shown), "stays": self.stays, **missed}
+        some = {"missed": list(self.missed), "time": self.time, "changes": [list(each) for each in self.changes]}
+        plain = {"from": start, "meaning": self.meaning, "shown": list(self.shown), "stays": self.stays}
+        return plain | {name: value for name, value in some.items() if value}
 
     @staticmethod
     def from_json(stored: dict[str, Any]) -> Chain:
         """Return what `to_json` wrote."""
-        start = tuple((str(kind), str(name)) for kind, name in stored["from"])
-        shown, missed = tuple(stored["shown"]), tuple(stored.get("missed", ()))
-        return Chain(start=start, meaning=stored["meaning"], shown=shown, stays=stored["stays"], missed=missed)
+        return Chain(
+            start=tuple((str(kind), str(name)) for kind, name in stored["from"]),
+            meaning=stored["meaning"],
+            shown=tuple(stored["shown"]),
+            stays=stored["stays"],
+            missed=tuple(stored.get("missed", ())),
+            time=stored.get("time"),
+            changes=tuple((rows, columns) for rows, columns in stored.get("changes", ())),
+        )
+
+    def means(self, other: Chain) -> bool:
+        """Whether rows of another chain are the same; what an older version did not write is not compared."""
+        return self.meaning == other.meaning and (None in (self.time, other.time) or self.time == other.time)
+
+    def changes_alike(self, other: Chain) -> bool:
+        """Whether changes are those of the same rows, so that one ends what another began; columns may be new."""
+        return len(self.changes) == len(other.changes) and all(
+            rows == others and all(columns[name] == its[name] for name in columns.keys() & its.keys())
+            for (rows, columns), (others, its) in zip(self.changes, other.changes, strict=True)
+        )
 
     @property
     def steps(self) -> frozenset[str]:
@@ -62,8 +84,18 @@ class Chain:
         return ", ".join([start, *self.shown])
 
 
-def chain(up: Node, name: Callable[[Node], str], columns: Iterable[str] | None = None) -> Chain:
-    """Return what leads to a reader of these columns (None: of all) of the step `up`; `name` names steps."""
+def chain(
+    up: Node, name: Callable[[Node], str], columns: Iterable[str] | None = None, *, by_time: bool = False
+) -> Chain:
+    """Return what leads to a reader of a step.
+
+    Args:
+        up: the step.
+        name: names steps.
+        columns: those of its columns that are read; None: all.
+        by_time: whether the reader looks for withdrawn rows by their time.
+
+    """
     above = list(_above(up))
     starts = [node for node in above if not isinstance(node, Stateless | Union)]
     steps = [node for node in above if isinstance(node, Stateless | Union)]
@@ -71,18 +103,22 @@ def chain(up: Node, name: Callable[[Node], str], columns: Iterable[str] | None =
     for node in steps:
         meanings[id(node)] = node.meaning([meanings[id(up)] for up in node.ups])
     records = any(isinstance(node, Source) and node.upserts for node in starts)
+    time, changed = up.time_column or "", [meanings[id(node.up)] for node in steps if isinstance(node, Changes)]
     return Chain(
         start=tuple(sorted({_start(node, name) for node in starts})),
         meaning=meanings[id(up)].text(columns),
         shown=tuple(_shown(node) for node in steps),
         stays=up.append_only and not records and not any(isinstance(node, Ending) for node in steps),
         missed=tuple(sorted(node.condition.text for node in steps if isinstance(node, Where) and node.missed)),
+        time=meanings[id(up)].columns.get(time, time) if by_time else None,
+        changes=tuple(sorted(((each.text(()), dict(each.columns)) for each in changed), key=lambda each: each[0])),
     )
 
 
 def chains(node: Stateful, name: Callable[[Node], str]) -> list[Chain]:
     """Return what leads to a step with state: a chain for each step above it."""
-    return [chain(up, name, columns) for up, columns in zip(node.ups, node.reads, strict=True)]
+    read = zip(node.ups, node.reads, strict=True)
+    return [chain(up, name, columns, by_time=node.reads_time) for up, columns in read]
 
 
 def _above(node: Node) -> Iterator[Node]:

@@ -290,19 +290,21 @@ class _Comparison:
     ) -> Iterator[Change]:
         """Yield what has changed between the steps that keep rows and a step or a sink below them."""
         for before, after in zip(map(Chain.from_json, was), map(Chain.from_json, now), strict=False):
-            if before.meaning == after.meaning:
+            if before.means(after):
                 continue
             fresh = sorted(step for step in after.steps - before.steps if step not in self.stored["steps"])
             lost = sorted(before.steps - after.steps)
             again = self._read_again(before, after)
             was_is = f'It was "{before}", and is "{after}".'
+            if before.time and after.time and before.time != after.time:
+                was_is += f" The time of its rows was {before.time}, and is {after.time}."
             if fresh and lost:
                 yield self._renamed(this, lost[0], fresh[0])
             elif again is not None:
                 yield _rows_twice(this, *again)
             elif before.missed != after.missed:
                 yield _of_other_rows(this, was_is, before, after)
-            elif before.stays and after.stays:
+            elif before.stays and after.stays and before.changes_alike(after):
                 since = self._since([node])
                 what = f'what the {this.part} "{this.name}" is fed with has changed'
                 rest = f"The rows from {shown_offsets(since)} on are computed in the new way, earlier ones stay as"

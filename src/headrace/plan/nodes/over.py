@@ -114,6 +114,11 @@ class Over(Keyed):
         return max([*looks_back, int(counts), self.rows.first if self.rows.kind == "rows" else 0])
 
     @property
+    def reads_time(self) -> bool:
+        """Over a table: its rows are in the order of their times."""
+        return not self.up.append_only
+
+    @property
     def kept_order(self) -> tuple[tuple[str, ...], ...]:
         """The columns of its rows."""
         return (tuple(self.up.schema.names),)

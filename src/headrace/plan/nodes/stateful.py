@@ -61,6 +61,11 @@ class Stateful(Node):
         return ()
 
     @property
+    def reads_time(self) -> bool:
+        """Whether a row that is withdrawn is looked for by its time (`Node.time_column`)."""
+        return False
+
+    @property
     def works_in_place(self) -> bool:
         """Whether it takes rows in the shards where they are, if they are partitioned at all."""
         return False

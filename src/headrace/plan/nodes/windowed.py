@@ -27,6 +27,11 @@ class Windowed(Keyed):
         return () if self.window is None else ("window_start", "window_end")
 
     @property
+    def reads_time(self) -> bool:
+        """With windows over a table: the time says which windows a row was put into."""
+        return self.window is not None and not self.up.append_only
+
+    @property
     def is_table(self) -> bool:
         """Yes: results are corrected."""
         return True
