@@ -65,6 +65,14 @@ def test_a_change_that_passes_is_shown_by_diff_and_by_run_and_not_again_after_it
     assert headrace("diff", file).out.startswith("app shop is the program that ran epoch ")
 
 
+def test_an_input_of_which_more_columns_are_read_is_not_shown_as_two_equal_texts(headrace, ran):
+    file = ran()
+    changed(file, ("count(*)", "sum(price)"))
+    said = headrace("diff", file).out
+    assert 'It was "source orders", and is "source orders"' not in said
+    assert 'It is "source orders" as before, with other columns or another meaning.' in said
+
+
 def test_json_has_an_entry_for_every_step_sink_and_source(headrace, ran):
     file = ran()
     changed(file, FILTER)

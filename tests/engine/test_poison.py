@@ -145,6 +145,15 @@ def test_a_computed_row_that_fails_is_named_by_step_and_values():
         assert "100 div (n - 2) fails for n = 2." in error.value.detail
 
 
+def test_an_expression_that_reads_no_column_fails_for_no_values():
+    app = hr.App("constant")
+    app.stream("t", ROWS, event_time="at").select(w="1 / 0").to_view("out")
+    with Driver(app) as driver:
+        driver.send("t", row("a", 1))
+        with pytest.raises(StepFailed, match=r"offset 0: 1 / 0 fails\. The epoch"):
+            driver.step()
+
+
 def test_a_computed_row_that_fails_is_taken_out_of_its_step_until_it_is_corrected():
     app = hr.App("deep", on_error="dead_letter")
     app.function("picky", picky, returns="int", takes="int")

@@ -18,7 +18,7 @@ import supervising
 from test_local import CLOCK, PATIENCE, expected, program, runs, wait_for
 
 import headrace as hr
-from headrace.base.errors import InvalidPlan, InvalidTime, StepFailed
+from headrace.base.errors import FunctionError, InvalidPlan, InvalidTime, StepFailed
 from headrace.base.outside import AccessRefused, DiskFull, OutsideBusy, SinkFailed, Unavailable
 from headrace.engine import publish
 from headrace.engine.operation.failures import as_ours
@@ -175,6 +175,18 @@ def test_a_sink_that_is_down_ends_nothing(tmp_path, monkeypatch, error):
     assert (status["restarts"], status["state"]) == (3, "running")
     assert status["last_error"].startswith("[SINK_FAILED]")
     assert app.status()["state"] == "stopped"
+
+
+def test_an_error_of_a_users_sink_is_the_users_with_its_line(tmp_path):
+    """It was an internal error of ours, to be reported. The epoch is published first, once the sink is mended."""
+    sink, app = Flaky(1, ValueError("no such city")), hr.App("sinks", storage=tmp_path / "storage", shards=1)
+    app.table("t", "v int", key="v", values=[{"v": 7}]).to(sink)
+    watched = Watched(app)
+    with pytest.raises(FunctionError, match=rf"Flaky.write \({__file__}:\d+\) raised ValueError: no such city"):
+        watched.until(lambda: sink.rows)
+    assert watched.retries == []
+    Watched(app).until(lambda: sink.rows)
+    assert [row["v"] for rows in sink.rows.values() for row in rows] == [7]
 
 
 def test_a_budget_that_is_spent_ends_the_app_with_the_last_error(tmp_path, monkeypatch):

@@ -256,6 +256,13 @@ def test_a_grace_that_nothing_waits_for_is_refused(app):
         app.sql("select user from clicks", grace="1 hour")
 
 
+@pytest.mark.parametrize("text", ["select user from clicks", "select user, count(*) as n from clicks group by user"])
+def test_final_results_of_a_query_without_windows_are_refused(app, text):
+    """Else its results would be corrected, although only final ones were asked for."""
+    with pytest.raises(hr.HeadraceError, match="emit='final' has no effect here"):
+        app.sql(text, emit="final")
+
+
 def test_a_step_of_another_app_is_refused(app):
     other = hr.App("other").stream("clicks", "user string")
     with pytest.raises(hr.HeadraceError, match="of this app"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from headrace.base.disk import says_full
+from headrace.base.errors import FunctionError, HeadraceError
 from headrace.connect.sink import Form, Sink, SinkWriter
 
 if TYPE_CHECKING:
@@ -51,8 +54,25 @@ class ObjectWriter(SinkWriter):
         return None
 
     def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Pass the rows to the object, as one table."""
-        self.target.write(epoch, pa.Table.from_batches(rows))
+        """Pass the rows to the object, as one table.
+
+        Raises:
+            FunctionError: it raised an error of no place outside.
+
+        """
+        table = pa.Table.from_batches(rows)
+        try:
+            self.target.write(epoch, table)
+        except Exception as error:
+            if isinstance(error, OSError | HeadraceError) or says_full(error):
+                raise
+            at = traceback.extract_tb(error.__traceback__)[:2][-1]
+            raise FunctionError(
+                f"{type(self.target).__qualname__}.write ({at.filename}:{at.lineno}) raised {type(error).__name__}: "
+                f"{error}",
+                detail=f"Epoch {epoch} is committed, and its rows are staged under the app's storage.",
+                hint="Mend it and start the app again: it gets the epoch first, then those that follow.",
+            ) from error
 
     def close(self) -> None:
         """Do nothing: the object is the user's."""

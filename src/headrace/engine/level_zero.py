@@ -205,7 +205,7 @@ class LevelZero:
         """Return an error that says on which record a step fails, and with which values."""
         letter = self.inputs.letters(read, {failing.row: ""}).to_pylist()[0]
         place = f'topic "{letter["topic"]}", partition {letter["partition"]}, offset {letter["offset"]}'
-        row = f"{place}: {failing.what} fails for {failing.values}."
+        row = f"{place}: {failing}"
         if isinstance(failure, FunctionError):
             return FunctionError(failure.what, detail=f"{row} {failure.detail}", hint=failure.hint)
         return StepFailed(failing.step, failing.why, row=row)

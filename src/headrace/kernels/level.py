@@ -265,7 +265,7 @@ class LevelRun:
         with suppress(duckdb.Error, FunctionError):
             for rows in [rows for number in op.inputs for rows in self._delta(number).tables]:
                 for failing in self._search(op, rows):
-                    return f"{failing.what} fails for {failing.values}."
+                    return str(failing)
         return ""
 
     def _culprit(self, failed: Op) -> Op:

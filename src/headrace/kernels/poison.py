@@ -40,6 +40,9 @@ class FailingRow:
     values: str
     refused: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.what} fails for {self.values}." if self.values else f"{self.what} fails."
+
     @property
     def reason(self) -> str:
         """The reason in a dead letter; up to the last colon it is the same for all rows of one cause."""

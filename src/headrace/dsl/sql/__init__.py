@@ -59,4 +59,10 @@ def query(
             detail="Nothing in the query has windows or waits for late rows.",
             hint="Leave grace out.",
         )
+    if emit != "changes" and not context.emits:
+        raise InvalidQuery(
+            f"emit={emit!r} has no effect here",
+            detail="Nothing in the query has windows, whose results could be final.",
+            hint="Leave emit out.",
+        )
     return rows

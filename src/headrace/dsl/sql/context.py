@@ -61,6 +61,7 @@ class Context:
     emit: Emit
     name: str | None
     timed: bool = False
+    emits: bool = False
     _taken: dict[str, Node] = field(default_factory=dict)
     _sources: set[str] = field(default_factory=set)
     _steps: dict[tuple[object, ...], tuple[exp.Query, StreamOrTable]] = field(
@@ -130,6 +131,11 @@ class Context:
                 hint='Give it with the text: app.sql("…", grace="30 seconds").',
             )
         return self.grace
+
+    def window_emit(self) -> Emit:
+        """Return when a window's results come out; from then on `emit` has an effect."""
+        self.emits = True
+        return self.emit
 
     @property
     def aggregates(self) -> set[str]:

@@ -402,7 +402,7 @@ class Groups:
             computed = {name: sql_text(tree) for name, tree in self.computed.items()}
             grouped = self.scope.relation.handle.group_by(*self.plain, **computed)
         if self.window is not None:
-            grouped = grouped.window(self.window, emit=self.context.emit)
+            grouped = grouped.window(self.window, emit=self.context.window_emit())
         every = {**self.aggregates, **self.hidden}
         if not every and not self.columns:
             raise InvalidQuery(

@@ -86,7 +86,7 @@ def _step(context: Context, handle: StreamOrTable, window: _Window, named: dict[
             handle, name = with_computed(handle, tree, "_by", handle)
         keys.append(name)
     frame = dict(window.frame)
-    grouped = handle.group_by(*dict.fromkeys(keys)).over(**frame, emit=context.emit)
+    grouped = handle.group_by(*dict.fromkeys(keys)).over(**frame, emit=context.window_emit())
     return context.uniquely_named(grouped.agg(**{name: sql_text(tree) for name, tree in named.items()}))
 
 

@@ -296,6 +296,8 @@ class _Comparison:
             lost = sorted(before.steps - after.steps)
             again = self._read_again(before, after)
             was_is = f'It was "{before}", and is "{after}".'
+            if str(before) == str(after):
+                was_is = f'It is "{after}" as before, with other columns or another meaning.'
             if before.time and after.time and before.time != after.time:
                 was_is += f" The time of its rows was {before.time}, and is {after.time}."
             if fresh and lost:
