@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.base.errors import ViewsDamaged
 from headrace.base.outside import AppDamaged
 from headrace.cli.programs import load_app
 from headrace.engine.recovery.verify import check, verify
@@ -103,6 +104,25 @@ def test_lost_commits_are_found_and_left_to_the_start(headrace, ran):
     check(load_app(file))
     ran()
     assert headrace("verify", file).code == 0
+
+
+def test_views_whose_file_is_lost_are_not_shown_as_empty(headrace, ran):
+    file = ran()
+    for path in Path("shop").glob("views.db*"):
+        path.unlink()
+    for command in (("show", "orders_of", "--app", file), ("show", "orders_of", "--storage", "shop"), ("list",)):
+        result = headrace("views", *command, *(("--app", file) if command == ("list",) else ()))
+        assert result.code == 1, command
+        assert result.err.startswith("[VIEWS_DAMAGED] the views in shop/views.db cannot be used: the views ")
+    with pytest.raises(ViewsDamaged, match="gone"):
+        load_app(file).view("orders_of")
+
+
+def test_a_folder_that_is_no_storage_is_not_whole(headrace, tmp_path):
+    (tmp_path / "empty").mkdir()
+    result = headrace("verify", "--storage", str(tmp_path / "empty"))
+    assert result.code == 1
+    assert result.err.startswith("[NO_STORAGE] there is no storage ")
 
 
 def test_a_storage_that_does_not_exist_is_an_error(headrace):

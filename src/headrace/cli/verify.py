@@ -50,8 +50,7 @@ def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, r
         raise click.UsageError("--repair starts the program's app: give FILE, and not --log")
     app = None if file is None else load_app(file, storage=storage)
     folder = app.storage if app is not None else storage or STORAGE
-    if not folder.is_dir():
-        check_storage(folder)
+    check_storage(folder)
     path = log_folder or log_path(folder, None if app is None else app.topics)
     repaired = repair_views(app) if app is not None and repair else []
     elsewhere = None if app is None else is_elsewhere(app.topics)

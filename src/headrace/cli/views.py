@@ -15,6 +15,8 @@ from headrace.cli.places import Served, open_views, storage_options
 from headrace.cli.stop import Stop
 from headrace.cli.values import as_text
 from headrace.engine.private import open_view
+from headrace.engine.recovery.view_damage import refuse_gone
+from headrace.engine.storage import Storage
 from headrace.views.store import ViewDescription
 
 if TYPE_CHECKING:
@@ -35,7 +37,9 @@ def views() -> None:
 @json_option
 def list_(*, storage: Path | None, app: str | None, as_json: bool) -> None:
     """List the views: their keys, rows and columns."""
-    with open_views(storage, app).views.snapshot() as now:
+    served = open_views(storage, app)
+    refuse_gone(Storage(served.storage, ""))
+    with served.views.snapshot() as now:
         described = {name: now.describe(name) for name in now.names()}
     rows = [
         {"view": name, "rows": view.rows, "key": _key(view.key), "columns": to_ddl(view.schema)}
@@ -95,6 +99,8 @@ def _watch(served: Served, name: str, limit: int | None, style: str) -> None:
 
 
 def _show(now: Snapshot, served: Served, name: str, *, limit: int | None, style: str) -> None:
+    if name not in now.names():
+        refuse_gone(Storage(served.storage, ""))
     if name in served.declared and name not in now.names():  # the app has not run yet
         node = served.declared[name]
         what = ViewDescription(schema=node.schema, key=node.key, rows=0)

@@ -24,6 +24,7 @@ from headrace.engine.operation.supervision import Supervised
 from headrace.engine.outside import names_of_topics
 from headrace.engine.private import open_view
 from headrace.engine.recovery.opening import open_engine
+from headrace.engine.recovery.view_damage import refuse_gone
 from headrace.engine.served import views_at
 from headrace.engine.storage import Storage
 
@@ -358,4 +359,5 @@ def read_view(app: App, name: str) -> pa.Table:
         declared = [sink for sink in app.plan().sinks if sink.view == name]
         if not declared:
             raise
+        refuse_gone(Storage(app.storage, app.name))
         return declared[0].up.schema.empty_table()

@@ -46,6 +46,20 @@ def missing_views(commit: Commit, there: Collection[str]) -> list[str]:
     return [view for view in had if view not in there and f"{VIEW_SINK}{view}" not in commit.refill]
 
 
+def refuse_gone(storage: Storage) -> None:
+    """Refuse to show views as empty that the last epoch had and that are gone; the app may be running.
+
+    Raises:
+        ViewsDamaged: some are.
+
+    """
+    commit = storage.newest_commit()  # before the views are read: they are declared before an epoch has them
+    views = views_at(storage.path)
+    gone = [] if commit is None else missing_views(commit, views.names())
+    if gone:
+        raise ViewsDamaged(views.where, why=f"the views {', '.join(gone)} are gone")
+
+
 def check_views(where: str, plan: Plan, last: Commit | None, there: Collection[str]) -> None:
     """Refuse to go on where a view of the app is gone from the store `where`: it would begin anew, without its rows.
 
