@@ -1,4 +1,4 @@
-"""Plays an app for each of many seeds, and gives account: for random_sql.py and random_verbs.py."""
+"""Plays an app for each of many seeds, and gives account: for random_sql.py, random_verbs.py and random_upgrades.py."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ SCRIPTS: dict[str, list[str]] = {
     "random_expressions": ["--count", "10000"],
     "random_joins": ["--count", "300"],
     "random_sql": ["--count", "100"],
+    "random_upgrades": ["--count", "40"],
     "random_verbs": ["--count", "100"],
     "simulate": ["--count", "2000"],
     "simulate --accidents": ["--count", "2000"],
