@@ -63,10 +63,17 @@ class Chain:
         return self.meaning == other.meaning and (None in (self.time, other.time) or self.time == other.time)
 
     def changes_alike(self, other: Chain) -> bool:
-        """Whether changes are those of the same rows, so that one ends what another began; columns may be new."""
-        return len(self.changes) == len(other.changes) and all(
-            rows == others and all(columns[name] == its[name] for name in columns.keys() & its.keys())
-            for (rows, columns), (others, its) in zip(self.changes, other.changes, strict=True)
+        """Whether changes are those of the same rows, so that one ends what another began; columns may be new.
+
+        This is the older one; what an older version did not write is not compared.
+        """
+        return not self.changes or (
+            [rows for rows, _ in self.changes] == [rows for rows, _ in other.changes]
+            and all(
+                columns[name] == its[name]
+                for (_, columns), (_, its) in zip(self.changes, other.changes, strict=True)
+                for name in columns.keys() & its.keys()
+            )
         )
 
     @property
