@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import headrace as hr
-from headrace.base.errors import InvalidPlan, RecordsGone
+from headrace.base.errors import FunctionError, InvalidPlan, RecordsGone
 from headrace.base.outside import FeedFailed, SinkFailed, Unavailable
 from headrace.connect import files
 from headrace.connect.feed import Feed
@@ -78,7 +78,7 @@ def test_a_sink_that_is_wrong_is_not_called_again():
     sink = Shaky(1, ValueError("what is this?"))
     with Driver(app_into(sink)) as driver:
         driver.send("t", {"k": "a", "at": 1})
-        with pytest.raises(ValueError, match="what is this"):
+        with pytest.raises(FunctionError, match="raised ValueError: what is this"):
             driver.run()
         assert sink.calls == 1
 
