@@ -204,6 +204,8 @@ REFUSED = [
     ("select posexplode(map(id, name)) from users", "UNSUPPORTED_QUERY", ["needs an array"]),
     ("select id from users lateral view posexplode(array(id)) as p", "INVALID_QUERY", ["makes 2 column(s), 1 named"]),
     ("select id from users lateral view explode(array(id)) as a, b", "INVALID_QUERY", ["makes 1 column(s), 2 named"]),
+    ("select id from users lateral view outer posexplode(array(id)) as p, c", "UNSUPPORTED_QUERY", ["outer"]),
+    ("select id from users semi join lateral explode(array(id)) as e(x)", "UNSUPPORTED_QUERY", ["after all joins"]),
     ("select inline(array(id)) from users", "UNSUPPORTED_QUERY", ["an array of structs"]),
     ("select id, w from users lateral view explode(name) as w", "WRONG_TYPE", ["an array or a map"]),
     ("select id, w from users u lateral view explode(split(name, ' ')) u as w", "INVALID_QUERY", ['called "u"']),

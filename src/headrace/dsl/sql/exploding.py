@@ -71,7 +71,8 @@ def take_laterals(select: exp.Select) -> tuple[exp.Select, list[exp.Lateral], li
     if not laterals:
         return select, [], []
     for at, join in enumerate(own, len(joins) - len(own)):
-        if join is not joins[at] or join.args.keys() & {"side", "on", "using", "method"}:
+        is_plain = str(join.args.get("kind") or "") in ("", "CROSS", "INNER")
+        if join is not joins[at] or not is_plain or join.args.keys() & {"side", "on", "using", "method"}:
             reason = "rows are exploded after all joins, without a condition"
             raise UnsupportedQuery(sql_text(join), reason, hint="Put it last, and its condition into where.")
     for lateral in laterals:
@@ -118,6 +119,8 @@ class _Elements:
 
         """
         name, is_map = lateral.this.name.lower(), kind is not None and pa.types.is_map(kind)
+        if lateral.args.get("outer") and name in ("posexplode", "inline"):
+            raise UnsupportedQuery(sql_text(lateral), "outer is known of explode alone")
         if name == "inline" and kind is not None and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
             fields = [field.name for field in kind.value_type]
             return _Elements(text, fields, fields)
