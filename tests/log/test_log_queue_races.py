@@ -3,13 +3,7 @@
 import pytest
 
 from headrace.base.errors import CorruptBatch
-from headrace.base.time import ManualClock
 from headrace.log import Log
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture
