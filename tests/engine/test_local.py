@@ -9,12 +9,14 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 import pytest
 import supervising
 
 import headrace as hr
 from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning, StepFailed, StorageBusy
 from headrace.base.time import SystemClock
+from headrace.connect import parquet
 from headrace.engine.engine import Engine
 
 PROGRAM = Path(supervising.__file__)
@@ -82,6 +84,28 @@ def test_an_app_runs_in_this_process_and_goes_on_from_where_it_stopped(tmp_path)
     with pytest.raises(NotRunning):
         running.await_caught_up()
     assert supervising.outputs(storage) == expected(tmp_path, 600)
+
+
+def test_a_program_may_change_its_folder_while_an_app_with_a_relative_storage_runs(tmp_path, monkeypatch):
+    """State, views, files of sinks and the log stay where the app was started."""
+    (tmp_path / "started").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "started")
+    app = hr.App("relative", storage="here", topics="log:there", shards=2)
+    counts = app.stream("t", "k string").group_by("k").agg(n="count(*)")
+    counts.to_view("counts")
+    counts.to(parquet.folder("files"))
+    with app.start(carrier="in-process") as running:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        hr.Log(tmp_path / "started" / "there").topic("t").append([{"k": "a"}])
+        running.await_caught_up(timeout=300)
+    assert [*Path().iterdir()] == []
+    monkeypatch.chdir(tmp_path / "started")
+    assert app.view("counts").to_pylist() == [{"k": "a", "n": 1}]
+    assert duckdb.sql(parquet.sql("files")).fetchall() == [("a", 1)]
+    with app.start(carrier="in-process") as running:
+        running.await_caught_up(timeout=300)
+        assert running.epoch >= 0
 
 
 def test_a_program_without_spark_imports_no_pyspark(tmp_path):

@@ -187,7 +187,7 @@ class FolderWriter(SinkWriter):
 
     def __init__(self, sink: ParquetFolder, writer: str, clock: Clock) -> None:
         self.sink, self.writer, self.clock = sink, writer, clock
-        self.root = Path(sink.path)
+        self.root = Path(sink.path).absolute()
         self.tag = hashlib.sha256(writer.encode()).hexdigest()[:8]
         with alone(self.root):
             manifest = self._read()

@@ -204,8 +204,8 @@ class Running:
 
 
 def settings(app: App, *, shards: int) -> Settings:
-    """Return the settings of an app in production."""
-    return Settings(storage=app.storage, topics=app.topics, shards=app.shards or shards, clock=SystemClock())
+    """Return the settings of an app in production: a program may change its folder while it runs."""
+    return Settings(storage=app.storage.absolute(), topics=app.topics, shards=app.shards or shards, clock=SystemClock())
 
 
 def start(app: App, spark: Any = None, *, carrier: CarrierName = SPARK, state: RunState | None = None) -> Running:
@@ -248,7 +248,7 @@ def hold(app: App, carrier: str) -> RunState:
         StorageBusy: another process runs the app.
 
     """
-    storage = Storage(app.storage, app.name)
+    storage = Storage(app.storage.absolute(), app.name)
     try:
         storage.acquire()
     except OSError as error:
