@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,8 @@ def ours_in_process(
     setting: Setting, query: Query, log: Path, sink: Weights, *, shards: int = PARTITIONS
 ) -> tuple[float, float]:
     """Run the query in this process; return its seconds, and the processor's."""
-    app, result = query.app(storage=setting.fresh("ours"), topics=f"log:{log}", shards=shards)
+    storage = setting.fresh("ours")
+    app, result = query.app(storage=storage, topics=f"log:{log}", shards=shards)
     result.to(sink)
     began, began_processor = time.perf_counter(), time.process_time()
     running = app.start(carrier="in-process")
@@ -102,6 +104,7 @@ def ours_in_process(
         return time.perf_counter() - began, time.process_time() - began_processor
     finally:
         running.stop()
+        shutil.rmtree(storage, ignore_errors=True)  # else the files of all runs fill the machine's memory
 
 
 # ---- Spark's own streaming ----
