@@ -83,6 +83,20 @@ TABLES = {
     "inline_item": """
         select s_suppkey, inline(array(named_struct('n', s_nationkey, 'of', s_name), named_struct('n', 0, 'of', 'all')))
         from supplier""",
+    "posexplode_map_item": "select s_suppkey, posexplode(map(s_name, s_nationkey)) as (p, k, v) from supplier",
+    "outer_positions": """
+        select o_orderkey, w.* from orders lateral view outer posexplode(filter(split(o_comment, ' '), x -> length(x)
+        > 9)) w""",
+    "outer_map": """
+        select o_orderkey, k, v from orders lateral view outer explode(if(o_totalprice > 100000, map(o_orderstatus,
+        o_custkey), null)) as k, v""",
+    "inline_outer_item": """
+        select n_name, inline_outer(filter(array(named_struct('r', n_regionkey, 'n', n_name)), x -> x.r > 1)) from
+        nation""",
+    "stack_item": "select p_partkey, stack(2, p_size, p_name, p_size + 1) from part",
+    "unpivot": """
+        select what, count(*) as n, sum(value) as total from lineitem lateral view stack(3, 'quantity', l_quantity,
+        'tax', l_tax, 'nothing', null) s as what, value group by what""",
     "star_except": """
         select c.* except (c_comment, c.c_address), n.* except (n_nationkey, n_comment) from customer c join nation n
         on c_nationkey = n_nationkey""",

@@ -12,16 +12,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
+from headrace.base.schema import type_name
 from headrace.dsl.sql.output import free_name
 from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
 from headrace.dsl.sql.relation import ITEM, Relation, Scope, VisibleColumn, conjunction, conjuncts
-from headrace.dsl.sql.widening import type_of
+from headrace.dsl.sql.widening import type_of, widened, wider_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KNOWN = ("explode", "explode_outer", "posexplode", "inline")
-_OTHERS = ("posexplode_outer", "inline_outer", "stack", "json_tuple")
+    from headrace.dsl.stream_table import StreamOrTable
+
+_KNOWN = ("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack")
+_STACK = "stack"
 
 
 def with_lateral_items(select: exp.Select, *, grouped: bool) -> exp.Select:
@@ -115,34 +118,78 @@ class _Elements:
         """Return what a lateral view makes of a value of this type.
 
         Raises:
-            UnsupportedQuery: it is known for arrays only.
+            UnsupportedQuery: it needs an array of structs.
 
         """
-        name, is_map = lateral.this.name.lower(), kind is not None and pa.types.is_map(kind)
-        if lateral.args.get("outer") and name in ("posexplode", "inline"):
-            raise UnsupportedQuery(sql_text(lateral), "outer is known of explode alone")
-        if name == "inline" and kind is not None and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        name = lateral.this.name.lower()
+        is_map = kind is not None and pa.types.is_map(kind)
+        outer = lateral.args.get("outer") or name.endswith("_outer")
+        fields = list[str]()
+        if name.startswith("inline"):
+            if kind is None or not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
+                raise UnsupportedQuery(sql_text(lateral.this), "it needs an array of structs")
             fields = [field.name for field in kind.value_type]
-            return _Elements(text, fields, fields)
-        outer = lateral.args.get("outer") or name == "explode_outer"
-        if name == "inline" or (is_map and (outer or name == "posexplode")):
-            needs = "an array of structs" if name == "inline" else "an array"
-            raise UnsupportedQuery(sql_text(lateral), f"it needs {needs}")
-        if name == "posexplode":
-            fields = ["pos", "col"]
-            text = f"transform({text}, (x, i) -> named_struct('pos', i, 'col', x))"
-            return _Elements(text, fields, fields)
+        elif name.startswith("posexplode"):
+            fields = ["pos", "key", "value"] if is_map else ["pos", "col"]
+            parts = "'key', x.key, 'value', x.value" if is_map else "'col', x"
+            values = f"map_entries({text})" if is_map else text
+            text = f"transform({values}, (x, i) -> named_struct('pos', i, {parts}))"
+        elif is_map and outer:
+            fields, text = ["key", "value"], f"map_entries({text})"
         if outer:
             text = f"if(size({text}) > 0, {text}, array(null))"
-        return _Elements(text, ["key", "value"] if is_map else ["col"])
+        return _Elements(text, fields or (["key", "value"] if is_map else ["col"]), fields)
+
+    @staticmethod
+    def stacked(lateral: exp.Lateral, trees: Sequence[exp.Expression], handle: StreamOrTable) -> _Elements:
+        """Return the rows of `stack(n, …)`: the values in n rows of equal length, the last one filled with nulls.
+
+        Raises:
+            UnsupportedQuery: n is no number, values are fewer than rows, or those of a column have no wider type.
+
+        """
+        count, values = trees[0], list(trees[1:])
+        rows = int(count.name) if isinstance(count, exp.Literal) and count.is_int else 0
+        if not 0 < rows <= len(values):
+            raise UnsupportedQuery(sql_text(lateral.this), "stack(n, …) makes n rows, of at least as many values")
+        width = -(-len(values) // rows)
+        values += [exp.Null() for _ in range(rows * width - len(values))]
+        columns = [_of_one_type(values[at::width], handle) for at in range(width)]
+        names = [f"col{at}" for at in range(width)]
+        structs = (
+            ", ".join(f"'{name}', {sql_text(tree)}" for name, tree in zip(names, row, strict=True))
+            for row in zip(*columns, strict=True)
+        )
+        return _Elements(f"array({', '.join(f'named_struct({each})' for each in structs)})", names, names)
+
+
+def _of_one_type(trees: Sequence[exp.Expression], handle: StreamOrTable) -> list[exp.Expression]:
+    """Return expressions, cast to the widest of their types if they have several; a null is cast to it, too.
+
+    Raises:
+        UnsupportedQuery: there is no such type.
+
+    """
+    kinds = [None if isinstance(tree, exp.Null) else type_of(tree, handle) for tree in trees]
+    wider: pa.DataType | None = None
+    for tree, kind in zip(trees, kinds, strict=True):
+        found = wider_type(wider, kind) if wider and kind else kind or wider
+        if found is None and wider:
+            reason = f"it is {type_name(kind)}, and another value of the column {type_name(wider)}"
+            raise UnsupportedQuery(sql_text(tree), reason, hint="Cast both to one type.")
+        wider = found
+    return [widened(tree, kind or pa.null(), wider) for tree, kind in zip(trees, kinds, strict=True)]
 
 
 def _exploded(relation: Relation, lateral: exp.Lateral) -> Relation:
     handle, (called, given) = relation.handle, _called(lateral)
     if called.lower() in relation.aliases:
         raise InvalidQuery(f'two relations are called "{called}"', hint="Give one another name.")
-    tree = Scope(relation).resolved(lateral.this.expressions[0])
-    elements = _Elements.of(lateral, sql_text(tree), type_of(tree, handle))
+    trees = [Scope(relation).resolved(tree) for tree in lateral.this.expressions]
+    if lateral.this.name.lower() == _STACK:
+        elements = _Elements.stacked(lateral, trees, handle)
+    else:
+        elements = _Elements.of(lateral, sql_text(trees[0]), type_of(trees[0], handle))
     names, inside = given or elements.names, list[str]()
     if len(names) != len(elements.names):
         raise InvalidQuery(f'"{sql_text(lateral)}" makes {len(elements.names)} column(s), {len(names)} named')
@@ -163,8 +210,9 @@ def _exploded(relation: Relation, lateral: exp.Lateral) -> Relation:
 def _check(lateral: exp.Lateral) -> None:
     check_parts(lateral)
     call, (called, _) = lateral.this, _called(lateral)
-    if not isinstance(call, exp.Anonymous) or call.name.lower() not in _KNOWN or len(call.expressions) != 1:
-        hint = "Known are explode, explode_outer, posexplode and inline, of one value."
+    name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
+    if name not in _KNOWN or not call.expressions or (len(call.expressions) > 1 and name != _STACK):
+        hint = "Known are explode, posexplode and inline, each with _outer too, of one value, and stack(n, …)."
         text = sql_text(call if called == ITEM else lateral)
         raise UnsupportedQuery(text, "this makes no rows here", hint=hint)
 
@@ -178,7 +226,7 @@ def _called(lateral: exp.Lateral) -> tuple[str, list[str]]:
 
 
 def _is_generator(tree: exp.Expression) -> bool:
-    return isinstance(tree, exp.Anonymous) and tree.name.lower() in (*_KNOWN, *_OTHERS)
+    return isinstance(tree, exp.Anonymous) and tree.name.lower() in (*_KNOWN, "json_tuple")
 
 
 def _unnamed(item: exp.Expression) -> exp.Expression:
