@@ -97,6 +97,21 @@ TABLES = {
     "unpivot": """
         select what, count(*) as n, sum(value) as total from lineitem lateral view stack(3, 'quantity', l_quantity,
         'tax', l_tax, 'nothing', null) s as what, value group by what""",
+    "pivot": """
+        select * from (select o_custkey, o_orderstatus, o_totalprice from orders) pivot (sum(o_totalprice) as total,
+        count(*) as n for o_orderstatus in ('O', 'F' as done, 'X'))""",
+    "pivot_of_one": """
+        select n_name, p.* from nation join (select * from (select s_nationkey, s_suppkey % 3 as third, s_acctbal from
+        supplier) pivot (count(s_acctbal) for third in (0, 1, 2))) p on n_nationkey = s_nationkey""",
+    "pivot_by_two": """
+        select * from (select l_shipmode, l_returnflag, l_linestatus, l_quantity from lineitem) pivot (max(l_quantity)
+        for (l_returnflag, l_linestatus) in (('R', 'F') as back, ('N', 'O') as open)) where back > 10""",
+    "unpivot_columns": """
+        select name, sum(v) as total, count(*) as n from (select ps_partkey, nullif(ps_availqty, 100) as ps_availqty,
+        ps_suppkey from partsupp) unpivot (v for name in (ps_availqty as there, ps_suppkey)) u group by name""",
+    "unpivot_nulls": """
+        select * from (select c_custkey, nullif(c_nationkey, 1) as a, c_nationkey + 1 as b from customer) unpivot
+        include nulls (v for k in (a, b)) where k = 'a'""",
     "star_except": """
         select c.* except (c_comment, c.c_address), n.* except (n_nationkey, n_comment) from customer c join nation n
         on c_nationkey = n_nationkey""",

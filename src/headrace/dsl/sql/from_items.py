@@ -13,6 +13,7 @@ from headrace.dsl.sql.inline_values import values_table
 from headrace.dsl.sql.matching import matched
 from headrace.dsl.sql.output import select_outputs
 from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
+from headrace.dsl.sql.pivoting import pivoted, take_pivot
 from headrace.dsl.sql.ranking import Ranked, ranking_of
 from headrace.dsl.sql.relation import Relation, VisibleColumn, conjuncts
 
@@ -105,10 +106,11 @@ class _FromItems:
 
     def item(self, tree: exp.Expression) -> FromItem:
         """Return one relation of `from`."""
+        tree, pivot = take_pivot(tree)
+        if pivot is not None:
+            return self._pivoted(tree, pivot)
         check_parts(tree)
-        alias = tree.args.get("alias")
-        called = alias.name if alias is not None and alias.this is not None else ""
-        columns = tuple(name.name for name in alias.args.get("columns") or ()) if alias is not None else ()
+        called, columns = _alias(tree)
         if isinstance(tree, exp.Table):
             return self._named(tree, called, columns)
         if isinstance(tree, exp.Values):
@@ -120,6 +122,12 @@ class _FromItems:
             return FromItem(called, self._joined(select, tree, called, columns), tree)
         handle = self._subquery(tree, CommonQuery(tree.this, (), self.names), called, columns)
         return FromItem(called, Relation.of_step(handle, called or None), tree)
+
+    def _pivoted(self, tree: exp.Expression, pivot: exp.Pivot) -> FromItem:
+        query = pivoted(self.compiler.context, pivot, tree, self.item(tree).relation)
+        called, columns = _alias(pivot)
+        handle = renamed(self.compiler.rows(query, self.names), columns, pivot)
+        return FromItem(called, Relation.of_step(handle, called or None), pivot)
 
     def _joined(self, select: exp.Select, tree: exp.Expression, called: str, columns: Sequence[str]) -> Relation:
         """Return relations that are joined in parentheses, under their own names, or under that of the parentheses."""
@@ -169,6 +177,15 @@ class _FromItems:
         if columns:
             limit = replace(limit, rank_is_read=True)  # the list names it
         return renamed(self.compiler.first_rows(query, names, ranking, limit), columns, query)
+
+
+def _alias(tree: exp.Expression) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a relation and those of its columns, as far as the query gives any."""
+    alias = tree.args.get("alias")
+    if alias is None:
+        return "", ()
+    called = alias.name if alias.this is not None else ""
+    return called, tuple(name.name for name in alias.args.get("columns") or ())
 
 
 def _joined_in_parentheses(tree: exp.Subquery) -> exp.Select | None:
