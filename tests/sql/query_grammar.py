@@ -208,8 +208,58 @@ class Queries:
             rows = ", ".join(f"({self._constant(INT)}, {self._constant(TEXT)})" for _ in range(3))
             names = [Column(f"{name}.n", INT), Column(f"{name}.s", TEXT)]
             return f"(select * from values {rows} as t(n, s)) as {name}", names
+        if self.dice.random() < 0.1:
+            return self._turned(name)
         table = self.dice.choice("aabbcde")
         return f"{table} {name}", _scope(table, name)
+
+    def _turned(self, name: str) -> tuple[str, list[Column]]:
+        """Return a relation whose columns became rows, or whose rows became columns; DuckDB is asked in other words."""
+        inside = f"t{next(self.names)}"
+        table = self.dice.choice("aabbcde")
+        scope = _scope(table, inside)
+        inner = f"(select {self._selected(scope, (INT, INT, INT), 0)} from {table} {inside}{self._where(scope, 0)})"
+        form = self.dice.choice((self._pivot, self._unpivot, self._exploded, self._exploded_outer))
+        own, batch, columns = form(inner)
+        return f"(«{own}¦{batch}») as {name}", [Column(f"{name}.{column}", INT) for column in columns]
+
+    def _pivot(self, inner: str) -> tuple[str, str, tuple[str, ...]]:
+        word = self.dice.choice(("count(*)", "sum(c2)", "max(c2)", "count(c2)"))
+        only = self.dice.choice(("true", "c2 > 1"))
+        tests = {"1": "c1 = 1", "2": "c1 = 2", "null": "c1 is null"}
+        columns = [f"v{at}" for at in range(len(tests))]
+        asked, items = [], []
+        for (value, test), column in zip(tests.items(), columns, strict=True):
+            found = f"{word} filter (where {test} and {only})"
+            asked.append(f"{value} as {column}")
+            items.append(f"case when count(*) filter (where {test}) > 0 then {found} end as {column}")
+        own = f"select * from {inner} pivot ({word} filter (where {only}) for c1 in ({', '.join(asked)}))"
+        return own, f"select c0, {', '.join(items)} from {inner} i group by c0", ("c0", *columns)
+
+    def _unpivot(self, inner: str) -> tuple[str, str, tuple[str, ...]]:
+        nulls = self.dice.random() < 0.5
+        own = (
+            f"select c0, v, length(n) as n from {inner} unpivot {'include nulls ' * nulls}(v for n in (c1, c2 as cc2))"
+        )
+        rows = " union all ".join(
+            f"select c0, {column} as v, {size} as n from {inner} i{'' if nulls else f' where {column} is not null'}"
+            for column, size in (("c1", 2), ("c2", 3))
+        )
+        return own, rows, ("c0", "v", "n")
+
+    def _exploded(self, inner: str) -> tuple[str, str, tuple[str, ...]]:
+        call = self.dice.choice(("posexplode(array(c1, c2))", "posexplode_outer(array(c1, c2))"))
+        own = f"select c0, pos, x from {inner} i lateral view {call} e as pos, x"
+        if self.dice.random() < 0.4:
+            own = f"select c0, stack(2, 0, c1, 1, c2) as (pos, x) from {inner} i"
+        rows = " union all ".join(f"select c0, {at} as pos, c{at + 1} as x from {inner} i" for at in range(2))
+        return own, rows, ("c0", "pos", "x")
+
+    def _exploded_outer(self, inner: str) -> tuple[str, str, tuple[str, ...]]:
+        own = f"select c0, x from {inner} i lateral view outer explode(filter(array(c1, c2), y -> y > 1)) e as x"
+        some = (f"select c0, c{at} as x from {inner} i where c{at} > 1" for at in (1, 2))
+        none = f"select c0, null as x from {inner} i where not coalesce(c1 > 1, false) and not coalesce(c2 > 1, false)"
+        return own, " union all ".join((*some, none)), ("c0", "x")
 
     def _joined(self, text: str, scope: list[Column], deep: int) -> tuple[str, list[Column]]:
         other, more = self._relation(deep)

@@ -108,7 +108,7 @@ def _declared(app: hr.App, texts: list[str], played: Played) -> dict[str, str]:
     kept = {}
     for number, text in enumerate(texts):
         try:
-            grace = {"grace": "1 day"} if "«" in text or "interval" in text else {}
+            grace = {"grace": "1 day"} if "window(" in text or "interval" in text else {}
             app.sql(as_kept(text), name=f"q{number}", d=d, **grace).to_view(f"v{number}")
             kept[f"v{number}"] = text
         except UnsupportedQuery as error:

@@ -5,7 +5,7 @@ from random_queries import drawn, play
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(2), pytest.param(range(1_000, 1_060), marks=pytest.mark.prove)], ids=["few", "many"]
+    "seeds", [range(0, 4, 2), pytest.param(range(1_000, 1_060), marks=pytest.mark.prove)], ids=["few", "many"]
 )
 def test_random_queries_give_what_a_batch_gives(seeds):
     answers = 0
