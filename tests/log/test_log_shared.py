@@ -8,9 +8,10 @@ from headrace.log.segments.shared import ArrayCache
 
 def test_equal_columns_are_one_and_others_are_made_anew():
     assert shared.ascending(5, 9).to_pylist() == [5, 6, 7, 8]
-    assert shared.ascending(5, 9) is shared.ascending(5, 9)
-    assert shared.ascending(5, 8).to_pylist() == [5, 6, 7]
+    assert shared.ascending(5, 5_009) is shared.ascending(5, 5_009)
+    assert shared.ascending(5, 5_008).to_pylist() == list(range(5, 5_008))
     assert shared.instants(7, 2).cast("int64").to_pylist() == [7, 7]
+    assert shared.instants(7, 2_000) is shared.instants(7, 2_000)
     assert [len(shared.falses(n)) for n in (0, 1, 65_536, 70_001)] == [0, 1, 65_536, 70_001]
     assert not any(shared.falses(70_001).to_pylist())
 
@@ -27,6 +28,15 @@ def test_what_was_used_longest_ago_goes_first_when_there_is_no_room():
         assert small.get(("x", base, base + 10), make).to_pylist() == list(range(base, base + 10))
     assert computed == [0, 10, 20, 30, 10]
     assert small._size == 8 * 30
+
+
+def test_small_records_leave_nothing_in_memory():
+    """An app that reads a record at a time would keep an object for each: a hundred times what the limit counts."""
+    held = len(shared._CACHE._arrays)
+    for number in range(1_000):
+        shared.instants(number, 3)
+        shared.ascending(number, number + 3)
+    assert len(shared._CACHE._arrays) == held
 
 
 def test_threads_get_what_they_asked_for():

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 LIMIT = 64 << 20  # bytes in this process; the least recently used goes first
+LEAST = 1_024
+"""Arrays of fewer rows are made in a microsecond, and their objects take more memory than what is counted."""
 _NUMBER = pa.int64()
 _FALSE = pa.py_buffer(bytes(8_192))
 
@@ -55,11 +57,15 @@ _CACHE = ArrayCache(LIMIT)
 
 def ascending(base: int, following: int) -> pa.Array:
     """Return the numbers [base, following)."""
+    if following - base < LEAST:
+        return _ascending(base, following)
     return _CACHE.get(("ascending", base, following), _ascending)
 
 
 def instants(micros: int, rows: int) -> pa.Array:
     """Return an instant, repeated for each row."""
+    if rows < LEAST:
+        return _instants(micros, rows)
     return _CACHE.get(("instants", micros, rows), _instants)
 
 
