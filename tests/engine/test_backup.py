@@ -1,7 +1,12 @@
 """A backup that is made while the app runs is consistent: a restored app goes on to the right result."""
 
 import json
+import os
 import shutil
+import stat
+from contextlib import suppress
+from itertools import count
+from random import Random
 
 import pytest
 from disturbed import AROUND_THE_COMMIT, points
@@ -10,13 +15,15 @@ from hypothesis import strategies as st
 from test_storage import expected, goes_on, outputs, row, three_epochs, two_lines
 
 import headrace as hr
-from headrace.base.errors import DamagedFile
+from headrace.base.errors import DamagedFile, HeadraceError
 from headrace.base.outside import BackupRefused
 from headrace.engine.recovery.backup import backup, restore
 from headrace.engine.recovery.verify import verify
 from headrace.engine.storage import Storage
 from headrace.log import copying
-from headrace.testing import Driver
+from headrace.testing import Crash, Driver
+from headrace.testing.files import Files
+from headrace.testing.power import PowerCuts
 
 PARTS = ("storage", "views", "log")
 
@@ -207,3 +214,79 @@ def test_a_backup_inside_what_it_copies_is_refused(ran, tmp_path, place):
     with pytest.raises(BackupRefused, match="is inside"):
         backup(two_lines(ran), tmp_path / place)
     assert not (tmp_path / "s" / "saved").exists()
+
+
+def test_keys_of_private_columns_are_of_their_owner_alone_in_a_backup_and_restored(tmp_path):
+    app = hr.App("shop", storage=tmp_path / "s")
+    app.stream("in", "id int, user string, mail string", private={"mail": "user"}).to_view("v")
+    before = os.umask(0o022)
+    try:
+        with Driver(app, storage=tmp_path / "s") as driver:
+            driver.send("in", {"id": 1, "user": "a", "mail": "a@b"})
+            driver.run()
+        backup(app, tmp_path / "saved")
+        for keys in (tmp_path / "saved").rglob("private.keys"):
+            assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+            keys.chmod(0o644)  # as earlier versions left it
+        restore(tmp_path / "saved", storage=tmp_path / "r")
+    finally:
+        os.umask(before)
+    (keys,) = (tmp_path / "r").rglob("private.keys")
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("keep_log", [False, True])
+def test_what_was_restored_survives_a_power_cut(ran, tmp_path, seed, keep_log):
+    backup(two_lines(ran), tmp_path / "saved")
+    disk, left = tmp_path / "disk", tmp_path / "left"
+    disk.mkdir()
+    if keep_log:
+        shutil.copytree(ran / "log", disk / "s" / "log")
+    files = Files(disk)
+    power = PowerCuts(files)
+    with files.watched():
+        restore(tmp_path / "saved", storage=disk / "s", keep_log=keep_log)
+        power.cut(0, Random(seed), left)  # noqa: S311 -- replayed
+        with pytest.raises(Crash):
+            (disk / "next").mkdir()
+    assert [*verify(left / "s", left / "s" / "log")] == []
+    assert goes_on(left / "s") == expected(8)
+
+
+def test_a_restore_that_finds_the_disk_full_leaves_nothing(ran, tmp_path):
+    backup(two_lines(ran), tmp_path / "saved")
+    files = Files(tmp_path)
+    files.fail(80, "ENOSPC")
+    with files.watched(), pytest.raises(OSError, match="No space left"):
+        restore(tmp_path / "saved", storage=tmp_path / "other")
+    assert {path.name for path in tmp_path.iterdir()} == {"s", "saved"}
+    restore(tmp_path / "saved", storage=tmp_path / "other")
+
+
+@pytest.mark.parametrize("where", ["inside", "apart", "mounted"])
+def test_an_app_that_is_started_after_a_restore_that_was_killed_publishes_nothing_twice(ran, tmp_path, where):
+    """It is as the backup was, or refused: never is a log there without the app's own files."""
+    backup(two_lines(ran), tmp_path / "saved")
+    for call in count():
+        place = tmp_path / str(call)
+        place.mkdir()
+        if where == "mounted":
+            (place / "s").mkdir()
+        log = place / "log" if where == "apart" else None
+        app = two_lines(place / "s", topics=f"log:{log}" if log else None)
+        files = Files(place)
+        files.fail(call, "crash")
+        with files.watched():
+            try:
+                restore(tmp_path / "saved", storage=place / "s", log=log)
+            except Crash:
+                pass
+            else:
+                break
+        if any(path.is_file() and ".restoring-" not in str(path) for path in place.rglob("*")):
+            with suppress(HeadraceError), Driver(app, storage=place / "s") as driver:
+                driver.run()
+                assert outputs(driver) == expected(6), f"killed at {files.hit}"
+        shutil.rmtree(place)
+    assert call > 30

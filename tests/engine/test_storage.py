@@ -21,9 +21,9 @@ from headrace.testing import Crash, Driver
 ROWS = "id int, user string, amount double"
 
 
-def two_lines(storage):
+def two_lines(storage, **options):
     """The app of two lines: a topic in, a topic out and a view."""
-    app = hr.App("shop", storage=storage)
+    app = hr.App("shop", storage=storage, **options)
     rows = app.stream("in", ROWS)
     rows.where("amount > 0").to_topic("out", key="user")
     rows.group_by("user").agg(n="count(*)", total="sum(amount)").named("totals").to_view("totals")

@@ -11,11 +11,11 @@ import os
 import shutil
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base import checked
 from headrace.base.crc import crc32
-from headrace.base.disk import sync_folder
+from headrace.base.disk import make_folder, sync_folder
 from headrace.base.errors import DamagedFile, InvalidPlan
 from headrace.base.outside import BackupRefused
 from headrace.connect.embedded import log_path
@@ -31,10 +31,11 @@ from headrace.engine.storage import Storage, read_json
 from headrace.kernels.files import read_metadata
 from headrace.log import Log
 from headrace.log.copying import copied
+from headrace.log.privacy import keyfile
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from headrace.dsl.app import App
@@ -222,9 +223,8 @@ def _landings(folder: Path) -> dict[str, bytes]:
 
 def _copy(source: Path, target: Path, size: int | None = None) -> tuple[int, int]:
     """Copy a file, or its first bytes, durably; return its size and checksum."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     left, checksum, done = size, 0, 0
-    with source.open("rb") as file, target.open("wb") as out:
+    with source.open("rb") as file, _new(target) as out:
         while block := file.read(_BLOCK if left is None else min(_BLOCK, left)):
             out.write(block)
             checksum, done = crc32(block, checksum), done + len(block)
@@ -237,13 +237,26 @@ def _copy(source: Path, target: Path, size: int | None = None) -> tuple[int, int
 
 
 def _write(path: Path, content: bytes) -> tuple[int, int]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    with _new(path) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     sync_folder(path.parent)
     return len(content), crc32(content)
+
+
+def _new(path: Path) -> IO[bytes]:
+    """Open a new file; one with keys of private columns is its owner's alone, whatever its copy or the umask says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.name != keyfile.FILE_NAME:
+        return path.open("wb")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _sync_folders(root: Path) -> None:
+    """Sync a folder and all in it: the names of files that are synced survive a power loss."""
+    for inside, _, _ in os.walk(root, topdown=False):
+        sync_folder(type(root)(inside))
 
 
 def _summed(path: Path) -> tuple[int, int]:
@@ -282,9 +295,13 @@ def restore(source: Path, *, storage: Path | None = None, log: Path | None = Non
     kept = {to_log.name} if keep_log and to_log.parent == to_storage else set()
     if to_storage.exists() and {path.name for path in to_storage.iterdir()} - kept:
         raise BackupRefused(f"the storage {to_storage} exists", hint="Move it away first.")
-    parts = {"storage": to_storage} if keep_log else {"log": to_log, "storage": to_storage}
-    for part, folder in parts.items():
-        _place(source / part, folder)
+    if keep_log:
+        _place({source / "storage": ""}, to_storage)
+    elif to_log.is_relative_to(to_storage):
+        _place({source / "storage": "", source / "log": to_log.relative_to(to_storage)}, to_storage)
+    else:
+        _place({source / "storage": ""}, to_storage)  # first: beside the log alone a start would take the app for new
+        _place({source / "log": ""}, to_log)
     sizes = [size for size, _ in manifest["files"].values()]
     return Backup(manifest["app"], manifest["epoch"], len(sizes), sum(sizes))
 
@@ -329,18 +346,30 @@ def _check_fits(source: Path, manifest: dict[str, Any], folder: Path) -> None:
                 )
 
 
-def _place(source: Path, target: Path) -> None:
-    """Copy a folder beside its place, then move it there: entry by entry where the place has a log that stays."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.parent / f".{target.name}.restoring-{uuid.uuid4().hex[:8]}"
+def _place(sources: Mapping[Path, Path | str], target: Path) -> None:
+    """Copy folders, each to its place below the target, then move all there at once.
+
+    Where the target exists, a log that stays or a mounted disk, they are moved entry by entry, the commits first: a
+    start that finds these alone refuses what is not there, and knows the app whose log it finds.
+    """
+    make_folder(target.parent, sync=True)
+    there = target.exists()
+    aside = (target if there else target.parent) / f".{target.name}.restoring-{uuid.uuid4().hex[:8]}"
     aside.mkdir()
-    for path in sorted(source.rglob("*")):
-        if path.is_file():
-            _copy(path, aside / path.relative_to(source))
-    if target.exists():
-        for path in sorted(aside.iterdir()):
+    try:
+        for source, place in sources.items():
+            for path in sorted(source.rglob("*")):
+                if path.is_file():
+                    _copy(path, aside / place / path.relative_to(source))
+        _sync_folders(aside)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)  # a disk that is full has room again
+        raise
+    if there:
+        for path in sorted(aside.iterdir(), key=lambda path: (path.name != "epochs", path.name)):
             path.rename(target / path.name)
         aside.rmdir()
+        sync_folder(target)
     else:
         aside.rename(target)
     sync_folder(target.parent)
