@@ -1,11 +1,16 @@
 """A view is the sum of its deltas, applied an epoch at a time."""
 
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+
 import pyarrow as pa
 import pytest
 
 from headrace.base.errors import ViewOutOfStep, ViewsFailed
 from headrace.base.schema import parse
-from headrace.views import table
+from headrace.views import sqlite, table
 from headrace.views.sqlite import SqliteViews
 from headrace.views.store import ViewDescription
 from view_contract import *  # noqa: F403 -- tests of what every store keeps
@@ -126,3 +131,43 @@ def test_a_row_that_comes_back_replaces_its_own_and_no_other(tmp_path, key, othe
         views.apply(2, changes((key, "c", -1)))
         with pytest.raises(ViewOutOfStep):
             views.apply(3, changes((key, "c", -1), (key, "d", 1)))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of its own, which can be mounted read-only."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_views_on_a_disk_that_is_mounted_read_only_are_read(disk, tmp_path, closed):
+    """SQLite cannot begin a log there; where a process that was killed has left one, its epochs are read as well."""
+    with SqliteViews(tmp_path / "views" / "views.db") as views:
+        views.declare("v", COUNTS, ("word",))
+        views.apply(0, {"v": delta(("a", 1, 1))})
+        if closed:
+            views.close()
+        shutil.copytree(tmp_path / "views", disk / "views")
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with SqliteViews(disk / "views" / "views.db") as seen:
+        assert (rows(seen.read("v")), seen.applied(), seen.damage()) == ([("a", 1)], 0, {})
+        assert seen.copy_to(tmp_path / "copy.db") == 0
+
+
+def test_views_that_another_program_has_locked_are_not_called_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "_WAIT_SECONDS", 0.1)
+    with SqliteViews(tmp_path / "views.db") as views:
+        views.declare("v", COUNTS, ("word",))
+        views.close()
+        with closing(sqlite3.connect(tmp_path / "views.db", isolation_level=None)) as other:
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(ViewsFailed, match="locked"):
+                views.damage()
+        assert views.damage() == {}

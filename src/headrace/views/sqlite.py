@@ -6,6 +6,7 @@ Each view is a table of its name, for any program that reads SQLite; `values` sa
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from contextlib import closing, contextmanager, suppress
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _WAIT_SECONDS = 60.0  # for another process that writes
 _LOG_BYTES = 64 * 1024 * 1024  # what one large epoch leaves of the write-ahead log
+_NO_DAMAGE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOMEM")
 _EPOCH = ""  # no view has this name: the digest of the applied epoch
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS headrace_views (name TEXT PRIMARY KEY, stored TEXT, schema BLOB, key TEXT)",
@@ -168,6 +170,10 @@ class SqliteViews:
         """Return what is damaged, by view: its rows are not those that its epochs made; "" is the whole file.
 
         It reads everything, and blocks nobody.
+
+        Raises:
+            ViewsFailed: the file may not be read, or is locked; that says nothing of what is in it.
+
         """
         if not self.path.exists():
             return {}
@@ -175,6 +181,8 @@ class SqliteViews:
             with self.snapshot() as snapshot:
                 return snapshot.damage()
         except ViewsFailed as error:
+            if self.path.is_file() and getattr(error.__cause__, "sqlite_errorname", "").startswith(_NO_DAMAGE):
+                raise
             return {"": error.what}
 
     def rescue_to(self, path: Path) -> tuple[int, set[str]]:
@@ -238,7 +246,21 @@ class SqliteViews:
             db.execute(statement)
 
     def _open_to_read(self) -> sqlite3.Connection:
-        where = f"{self.path.absolute().as_uri()}?mode=rw" if self.path.exists() else ":memory:"
+        if not self.path.exists():
+            return sqlite3.connect(":memory:")
+        if self._is_all_there_is():
+            return self._opened("mode=ro&immutable=1")
+        return self._opened("mode=rw")
+
+    def _is_all_there_is(self) -> bool:
+        """Whether the file is on a disk that is mounted read-only, without a log: SQLite cannot begin one there."""
+        if not os.statvfs(self.path).f_flag & os.ST_RDONLY:
+            return False
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return not log.exists() or not log.stat().st_size
+
+    def _opened(self, how: str) -> sqlite3.Connection:
+        where = f"{self.path.absolute().as_uri()}?{how}"
         return sqlite3.connect(where, uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
 
     @contextmanager
