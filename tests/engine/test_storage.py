@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,8 +15,9 @@ from headrace.base.errors import DamagedFile, HeadraceError
 from headrace.base.outside import EpochsLost, ResetRefused, SinkBehind
 from headrace.engine.operation import running
 from headrace.engine.program.reset import reset, reset_impact
+from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.opening import open_engine
-from headrace.engine.storage import Storage
+from headrace.engine.storage import Commit, Storage
 from headrace.testing import Crash, Driver
 
 ROWS = "id int, user string, amount double"
@@ -297,6 +299,36 @@ def test_a_torn_line_at_the_end_of_the_journal_does_no_harm(storage):
     assert goes_on(storage) == expected(8)
     commits(storage)[-1].unlink()
     assert goes_on(storage, already=8) == expected(10)
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_line_of_the_journal_takes_no_line_after_it(tmp_path):
+    """A disk with room for a part of it takes that part, and says nothing."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    done = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    try:
+        journal, ballast = Journal(disk, "shop", "1"), disk / "ballast"
+        journal.append(Commit(epoch=0))
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        epoch = 1
+        with suppress(OSError):
+            for epoch in range(1, 10_000):
+                journal.append(Commit(epoch=epoch))
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                journal.append(Commit(epoch=epoch))
+        ballast.unlink()
+        for later in range(epoch, epoch + 3):
+            journal.append(Commit(epoch=later))
+        journal.close()
+        assert [*Journal(disk, "shop", "1").entries(0)] == [*range(1, epoch + 3)]
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_without_a_journal_and_views_the_output_topics_know_a_lost_epoch(storage):

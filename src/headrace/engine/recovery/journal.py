@@ -71,8 +71,14 @@ class Journal:
             return
         body = json.dumps(_own_part(commit), default=checked.members).encode()
         line = b"%08x %s\n" % (crc32(body), body)
-        file = self._open() if self._file is None or self._room <= 0 else self._file
-        os.write(file, line)
+        try:
+            file = self._open() if self._file is None or self._room <= 0 else self._file
+            written = 0
+            while written < len(line):  # a disk that is nearly full takes a part of it
+                written += os.write(file, line[written:])
+        except OSError:
+            self.close()  # the next line must not continue this one
+            raise
         self._room -= len(line)
         self._last = commit.epoch
 
