@@ -143,6 +143,18 @@ def test_an_output_topic_that_lacks_an_epoch_is_found(headrace, ran):
     assert headrace("verify", file).code == 1
 
 
+def test_an_output_topic_that_cannot_be_opened_is_named_with_all_else(headrace, ran):
+    """It cannot say what was published to it; that is no reason to say nothing of the others."""
+    ran()
+    for segment in Path("shop/log/topics/spent_changes").glob("*/*.segment"):
+        segment.unlink()
+    flip(min(Path("shop/log/topics/orders").glob("*/*.segment")))
+    result = headrace("verify", "--storage", "shop", "--json")
+    named = {finding["part"] for finding in json.loads(result.out)["findings"]}
+    assert {'topic "spent_changes"', 'topic "orders"'} <= named
+    assert result.code == 1
+
+
 def test_the_digest_of_a_view_counts_every_bit_of_a_float(tmp_path):
     one, other = (hr_table(value) for value in (0.0, -0.0))
     assert digest(one) != digest(other)

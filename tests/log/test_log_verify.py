@@ -161,3 +161,21 @@ def test_a_cleaning_in_the_middle_is_no_damage(topic, again, monkeypatch):
     monkeypatch.setattr(verify._PartitionCheck, "_segment", cleaned_between)
     assert topic.verify() == []
     assert len({span.entry for span in looked}) > 1
+
+
+@pytest.mark.parametrize("harm", ["cut", "zeros", "an older copy"])
+def test_a_key_file_that_lacks_keys_of_records_is_found(tmp_path, harm):
+    """Nothing in the file says so: a key that was cut off, or is zeros, may be one that no record needs."""
+    with Log(tmp_path) as log:
+        topic = log.create_topic("t", "who string, mail string", private={"mail": "who"}, partitions=2)
+        topic.append([{"who": "ann", "mail": "a@b"}])
+        path = topic.opened.folder / "private.keys"
+        older = path.read_bytes()
+        topic.append([{"who": name, "mail": name} for name in ("bob", "eve", "joe")])
+        topic.forget("joe")
+        assert topic.verify() == []
+        raw = path.read_bytes()
+        path.write_bytes({"cut": raw[:-300], "zeros": raw[:256] + bytes(256) + raw[512:], "an older copy": older}[harm])
+        (found,) = topic.verify()
+    gone = 2 if harm == "zeros" else 3
+    assert str(found).startswith(f"the topic: {gone} keys that records need are not in it: the private values of their")

@@ -12,7 +12,7 @@ from headrace.log.appending import bulk
 from headrace.log.appending.producers import first_of, last_sequence
 from headrace.log.appending.writer import wait_for
 from headrace.log.cleaning.rules import Cleaned, Cleaner
-from headrace.log.cleaning.verify import Finding, verify, verify_description, verify_keys
+from headrace.log.cleaning.verify import Finding, verify, verify_description, verify_keys, verify_missing_keys
 from headrace.log.disk_errors import disk, each
 from headrace.log.open_topic import OpenTopic
 from headrace.log.privacy.subjects import key_owners
@@ -411,17 +411,19 @@ class Topic:
 
         It checks every checksum and every rule: offsets ascend and none is missing, headers agree with their batches,
         the index with its segment, the head and the list of closed segments with the files, compaction left each key
-        once, keys of private columns are intact. It changes nothing; appends, reads and cleanings may go on meanwhile.
+        once, keys of private columns are there and intact. It changes nothing; appends, reads and cleanings may go on
+        meanwhile.
 
         Raises:
             CorruptBatch: the topic's description is damaged.
 
         """
         meta, folder = self.opened.meta(), self.opened.folder
-        findings = verify_description(folder) + verify_keys(folder, meta)
+        findings, keys = verify_description(folder), verify_keys(folder, meta)
+        needed: set[bytes] = set()
         for number in range(meta.partitions):
-            findings += verify(folder / str(number), number, meta)
-        return findings
+            findings += verify(folder / str(number), number, meta, needed)
+        return findings + (keys or verify_missing_keys(folder, meta, needed))
 
     @disk
     def repair(self) -> dict[int, range]:

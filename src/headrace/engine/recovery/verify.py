@@ -291,8 +291,11 @@ def _published(storage: Storage, log: Log, identity: str, *, absent: str) -> Ite
         if name == sink:
             continue
         has = None
-        if log.has_topic(name):
-            has = log.topic(name).last_sequence(f"{storage.app}/{identity}/{sink}")
+        try:
+            if log.has_topic(name):
+                has = log.topic(name).last_sequence(f"{storage.app}/{identity}/{sink}")
+        except HeadraceError:  # the topic is damaged, which is a finding
+            continue
         if has is None or has < epoch:
             what, mend = f"it lacks epoch {epoch}, which the app has published", _RESTORE
             if not log.has_topic(name):

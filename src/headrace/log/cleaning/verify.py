@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import CorruptBatch, HeadraceError
+from headrace.base.text import counted
 from headrace.log import meta as metas
 from headrace.log.appending import producers
 from headrace.log.cleaning import compaction
 from headrace.log.cleaning.latest import latest
 from headrace.log.cleaning.rules import LOCK_NAME, cleaners_kept_out
-from headrace.log.privacy import keyfile
+from headrace.log.privacy import keyfile, sealing
+from headrace.log.privacy.keyfile import KeyFile
 from headrace.log.segments import frame as framing
 from headrace.log.segments import layout as layouts
 from headrace.log.segments import payload as payloads
@@ -74,14 +76,28 @@ def verify_keys(folder: Path, meta: Meta) -> list[Finding]:
     return [Finding(partition=None, file=path, position=position, what=what) for position, what in damage]
 
 
-def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
-    """Return what is wrong with a partition; an empty list if nothing is.
+def verify_missing_keys(folder: Path, meta: Meta, needed: set[bytes]) -> list[Finding]:
+    """Return whether the key file lacks keys that records need; call it after these were read, whose keys are older."""
+    try:
+        known = KeyFile(folder, meta.id, fsync=False).secrets() if needed else {}
+    except CorruptBatch:  # see `verify_keys`
+        return []
+    gone = len(needed - known.keys())
+    if not gone:
+        return []
+    what = f"{counted(gone, 'key')} that records need {'is' if gone == 1 else 'are'} not in it: "
+    what += "the private values of their subjects cannot be read"
+    return [Finding(partition=None, file=str(folder / keyfile.FILE_NAME), what=what)]
+
+
+def verify(folder: Path, number: int, meta: Meta, needed: set[bytes]) -> list[Finding]:
+    """Return what is wrong with a partition, and add the keys that its private values need to `needed`.
 
     Raises:
         TopicDeleted: the topic was deleted meanwhile.
 
     """
-    check = _PartitionCheck(folder, number, meta)
+    check = _PartitionCheck(folder, number, meta, needed)
     try:
         findings = list(check.run())
         disturbed = bool(findings) and check.was_cleaned()
@@ -89,7 +105,7 @@ def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
         disturbed = True
     if not disturbed:
         return findings
-    check = _PartitionCheck(folder, number, meta)
+    check = _PartitionCheck(folder, number, meta, needed)
     try:
         with cleaners_kept_out(folder):  # a cleaning deleted files: check again while nobody cleans
             return list(check.run())
@@ -100,10 +116,11 @@ def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
 class _PartitionCheck:
     """Checks one partition once, with files opened again."""
 
-    def __init__(self, folder: Path, number: int, meta: Meta) -> None:
+    def __init__(self, folder: Path, number: int, meta: Meta, needed: set[bytes]) -> None:
         self._folder = folder
         self._number = number
         self._meta = meta
+        self._needed = needed
         self._partition = Partition(folder, TopicPartition(meta.name, number))
         self._version = -1
 
@@ -245,6 +262,7 @@ class _PartitionCheck:
             batch.validate(full=True)
         except pa.ArrowException as error:
             return f"the batch cannot be read: {error}"
+        self._needed |= sealing.keys_named(batch, self._meta.private)
         return self._disagreement(batch, frame)
 
     def _disagreement(self, batch: pa.RecordBatch, frame: Frame) -> str:

@@ -114,6 +114,24 @@ def unsealed(column: pa.Array, opener: Callable[[str], bytes | None]) -> pa.Arra
     return opened.cast(column.type).take(tokens.indices)
 
 
+def keys_named(batch: pa.RecordBatch, columns: Iterable[str]) -> set[bytes]:
+    """Return the ids of the keys that the tokens in these columns need; the empty one is of what is no token."""
+    found: set[bytes] = set()
+    for name in columns:
+        at = batch.schema.get_field_index(name)
+        if at >= 0:
+            ids = pc.utf8_slice_codeunits(batch.column(at).cast(pa.string()), _TOPIC_END + 1, _KEY_END)
+            found |= {_key_id(text) for text in pc.unique(ids).to_pylist() if text is not None}
+    return found
+
+
+def _key_id(text: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(text)
+    except ValueError:
+        return b""
+
+
 class _Opener:
     """Opens tokens of any key and topic."""
 
