@@ -1,5 +1,6 @@
 """A view is the sum of its deltas, applied an epoch at a time."""
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -158,6 +159,48 @@ def test_views_on_a_disk_that_is_mounted_read_only_are_read(disk, tmp_path, clos
     with SqliteViews(disk / "views" / "views.db") as seen:
         assert (rows(seen.read("v")), seen.applied(), seen.damage()) == ([("a", 1)], 0, {})
         assert seen.copy_to(tmp_path / "copy.db") == 0
+
+
+@pytest.fixture
+def another_user():
+    """Become one who may read all files of the tests and write none."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    os.seteuid(65_534)
+    yield
+    os.seteuid(0)
+
+
+@pytest.fixture
+def of_root(tmp_path):
+    """Views of root's, that others may read."""
+    path = tmp_path / "views.db"
+    with SqliteViews(path) as views:
+        views.declare("v", COUNTS, ("word",))
+        views.apply(0, {"v": delta(("a", 1, 1))})
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    return path
+
+
+def test_a_user_who_may_read_views_and_not_write_beside_them_reads_them(of_root, another_user):  # noqa: ARG001
+    with SqliteViews(of_root) as seen:
+        assert (rows(seen.read("v")), seen.applied(), seen.damage()) == ([("a", 1)], 0, {})
+
+
+def read_while_root_writes(path):
+    with SqliteViews(path).snapshot() as snapshot:
+        assert rows(snapshot.read("v")) == [("a", 1)]
+        os.seteuid(0)
+        with SqliteViews(path) as views:
+            views.apply(1, {"v": delta(("b", 1, 1))})
+        os.seteuid(65_534)
+
+
+def test_views_that_are_written_while_such_a_user_reads_them_are_an_error(of_root, another_user):  # noqa: ARG001
+    """Nothing locks the writer out: what was read may be of two epochs."""
+    with pytest.raises(ViewsFailed, match="written it while"):
+        read_while_root_writes(of_root)
 
 
 def test_views_that_another_program_has_locked_are_not_called_damaged(tmp_path, monkeypatch):

@@ -142,7 +142,7 @@ class SqliteViews:
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
         """Return a context in which several reads see the same epoch, even while others are applied."""
-        with self._as_views_failed(), closing(self._open_to_read()) as db:
+        with self._opened_to_read() as db:
             db.execute("BEGIN")
             yield SqliteSnapshot(db)
 
@@ -207,7 +207,7 @@ class SqliteViews:
 
     def copy_to(self, path: Path) -> int:
         """Write a copy of the file as of one epoch, while others write; return the epoch, -1 before the first."""
-        with self._as_views_failed(), closing(self._open_to_read()) as db, closing(sqlite3.connect(path)) as copy:
+        with self._opened_to_read() as db, closing(sqlite3.connect(path)) as copy:
             db.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
         with SqliteViews(path) as copied:
@@ -245,23 +245,30 @@ class SqliteViews:
         for statement in _CREATE:
             db.execute(statement)
 
-    def _open_to_read(self) -> sqlite3.Connection:
-        if not self.path.exists():
-            return sqlite3.connect(":memory:")
-        if self._is_all_there_is():
-            return self._opened("mode=ro&immutable=1")
-        return self._opened("mode=rw")
+    @contextmanager
+    def _opened_to_read(self) -> Iterator[sqlite3.Connection]:
+        """Open the file to read; where this process may not write beside it SQLite has no log, and locks nobody out."""
+        alone = self._alone()
+        where = self.path.absolute().as_uri()
+        where = f"{where}?mode=rw" if alone is None else f"{where}?mode=ro&immutable=1"
+        where = where if self.path.exists() else ":memory:"
+        with self._as_views_failed():
+            opened = sqlite3.connect(where, uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
+            with closing(opened) as db:
+                yield db
+            if alone is not None and alone != self._alone():
+                raise sqlite3.OperationalError("another process has written it while it was read")
 
-    def _is_all_there_is(self) -> bool:
-        """Whether the file is on a disk that is mounted read-only, without a log: SQLite cannot begin one there."""
-        if not os.statvfs(self.path).f_flag & os.ST_RDONLY:
-            return False
+    def _alone(self) -> tuple[int, int] | None:
+        """Return what changes when the file is written; None where there is a log, or this process can begin one."""
         log = self.path.with_name(f"{self.path.name}-wal")
-        return not log.exists() or not log.stat().st_size
-
-    def _opened(self, how: str) -> sqlite3.Connection:
-        where = f"{self.path.absolute().as_uri()}?{how}"
-        return sqlite3.connect(where, uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
+        effective = os.access in os.supports_effective_ids
+        if os.access(self.path.parent, os.W_OK, effective_ids=effective) or not self.path.exists():
+            return None
+        if log.exists() and log.stat().st_size:
+            return None
+        seen = self.path.stat()
+        return seen.st_mtime_ns, seen.st_size
 
     @contextmanager
     def _as_views_failed(self) -> Iterator[None]:
