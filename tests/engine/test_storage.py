@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 from disturbed import AROUND_THE_COMMIT, points
@@ -19,6 +20,8 @@ from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Commit, Storage
 from headrace.testing import Crash, Driver
+from headrace.testing.files import Files
+from headrace.testing.power import PowerCuts
 
 ROWS = "id int, user string, amount double"
 
@@ -420,3 +423,21 @@ def test_a_storage_restored_from_an_older_copy_goes_on_on_spark(spark, storage, 
         running.await_caught_up(300)
     with Driver(two_lines(storage), storage=storage) as driver:
         assert outputs(driver) == expected(12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("step", [None, "totals"])
+def test_a_reset_that_is_done_survives_a_power_cut(storage, tmp_path, seed, step):
+    """Else the app's id was new and its commits the old ones (OUTPUT_LOST), or the reset was done once more later."""
+    files = Files(tmp_path)
+    power = PowerCuts(files)
+    with files.watched():
+        reset(two_lines(storage).plan(), storage, step, outputs="again")
+        power.cut(0, Random(seed), tmp_path.with_name(f"{tmp_path.name}-left"))  # noqa: S311 -- replayed
+        with pytest.raises(Crash):
+            (tmp_path / "next").mkdir()
+    left = tmp_path.with_name(f"{tmp_path.name}-left") / storage.name
+    there = {"reset.json", "epochs", "state", "plan.json"} & {path.name for path in left.iterdir()}
+    assert there == (set() if step is None else {"epochs", "state", "plan.json"})
+    ids, view = goes_on(left)
+    assert (ids[-8:], view) == expected(8)

@@ -186,7 +186,12 @@ def resume(storage: Storage) -> None:
 
 
 def _note_done(storage: Storage) -> None:
+    """Remove the note once all that it says is on the disk; found after a power cut, it would be done once more."""
+    if storage.sync:
+        sync_folder(storage.path)
     (storage.path / NOTE).unlink(missing_ok=True)
+    if storage.sync:
+        sync_folder(storage.path)
 
 
 def _note(plan: Plan, storage: Storage, impact: ResetImpact | None, step: str | None) -> dict[str, Any]:
