@@ -8,6 +8,7 @@ from headrace.base.errors import InvalidName
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+DEAD = re.compile(r"(\.dead){1,4}$")
 MAX_LENGTH = 200  # a name becomes a folder's name, and most file systems stop at 255 bytes
 
 
@@ -30,11 +31,13 @@ def check_identifier(name: object, *, what: str) -> str:
 def check_topic(name: object) -> str:
     """Return `name` if it may name a topic: Kafka's letters `[A-Za-z0-9._-]`, not starting with a dot or dash.
 
+    `.dead` at the end is not counted: every topic can have dead letters.
+
     Raises:
         InvalidName: it is not.
 
     """
-    if isinstance(name, str) and TOPIC.fullmatch(name) and len(name) <= MAX_LENGTH:
+    if isinstance(name, str) and TOPIC.fullmatch(name) and len(DEAD.sub("", name)) <= MAX_LENGTH:
         return name
     raise InvalidName(
         f"{name!r} is not allowed as the name of a topic",

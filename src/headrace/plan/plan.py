@@ -123,6 +123,11 @@ def _no_circle(sinks: Sequence[Sink]) -> None:
                 detail="Each epoch would feed the next one, without end.",
                 hint="Write to a topic of another name.",
             )
+        if sink.topic is not None and sink.topic.removesuffix(".dead") in read - {sink.topic}:
+            raise InvalidPlan(
+                f'the dead letters of the topic "{sink.topic.removesuffix(".dead")}" go to "{sink.topic}"',
+                hint="Write to a topic of another name.",
+            )
 
 
 def _in_order(sinks: Sequence[Sink]) -> tuple[Node, ...]:

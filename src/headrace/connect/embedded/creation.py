@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.base.dead_letters import DEAD
 from headrace.base.errors import TopicDiffers
 from headrace.base.schema import to_ddl
 from headrace.connect.embedded.private import check_declared, mark_sealed
@@ -60,13 +59,6 @@ def topic_of_sink(log: Log, spec: TopicSpec, partitions: int, origins: Iterable[
         _refuse_bytes(topic, spec.format, spec.schema)
     mark_sealed(topic, spec.schema.names, spec.sealed, origins)
     return topic
-
-
-def dead_topic(log: Log, name: str) -> Topic:
-    """Return the dead-letter topic of a topic, created if it is missing."""
-    if not log.has_topic(f"{name}.dead"):
-        return log.create_topic(f"{name}.dead", DEAD)
-    return log.topic(f"{name}.dead")
 
 
 def stored_schema(spec: TopicSpec) -> pa.Schema:

@@ -21,11 +21,11 @@ from headrace.base.dead_letters import DEAD
 from headrace.base.errors import InvalidRows
 from headrace.base.outside import FeedChanged, FeedTopicReplaced
 from headrace.connect.embedded import landing_file
-from headrace.connect.embedded.creation import dead_topic
 from headrace.connect.embedded.landing_file import FOLDER, damaged
 from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import DeadRecord, Landing
 from headrace.log import rows_to_table
+from headrace.log.dead_topic import dead_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

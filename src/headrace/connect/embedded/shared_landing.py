@@ -17,13 +17,13 @@ import pyarrow as pa
 from headrace.base.outside import FeedChanged, FeedTopicReplaced
 from headrace.connect.embedded import landing_file
 from headrace.connect.embedded.boundaries import BoundaryWriter, producer
-from headrace.connect.embedded.creation import dead_topic
 from headrace.connect.embedded.landing import as_table, letters_of
 from headrace.connect.embedded.landing_file import FOLDER, damaged
 from headrace.connect.embedded.requests import answered, requests_of
 from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import Progress, Request, SharedLanding
 from headrace.log import rows_to_table
+from headrace.log.dead_topic import dead_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,9 +12,10 @@ from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters, keyless
 from headrace.base.outside import OutputLost
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.embedded.boundaries import BoundaryWriter
-from headrace.connect.embedded.creation import dead_topic, topic_of_sink
+from headrace.connect.embedded.creation import topic_of_sink
 from headrace.connect.embedded.formatted import Encoder
 from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter
+from headrace.log.dead_topic import dead_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +61,7 @@ class EmbeddedSink(SharedSink):
     def prepare(self, *, clock: Clock) -> None:
         """Create the topic or check it."""
         del clock
-        if not self.dead:
+        if not self.dead or self.log.has_topic(f"{self.topic.name}.dead"):
             self.opened()
 
     def opened(self) -> Topic:

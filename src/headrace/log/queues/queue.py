@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import pyarrow as pa
 
 from headrace.base.arguments import a_text, a_whole_number
-from headrace.base.dead_letters import DEAD, dead_letters
-from headrace.base.errors import HeadraceError, InvalidArgument, LeaseLost, OffsetOutOfRange, TopicExists
+from headrace.base.dead_letters import dead_letters
+from headrace.base.errors import HeadraceError, InvalidArgument, LeaseLost, OffsetOutOfRange
 from headrace.base.time import MICROS, duration
 from headrace.log import bell
+from headrace.log.dead_topic import dead_topic
 from headrace.log.queues.leases import Leases
 from headrace.log.queues.reading import Reader, ordering, rows_at
 from headrace.log.queues.task import Task
@@ -304,7 +305,8 @@ class Queue:
                 partitions = pa.array([partition] * batch.num_rows, pa.int32())
                 found.append(dead_letters(self.topic.name, partitions, offsets, texts, rows))
             if found:
-                self._dead().append(pa.concat_tables(found), producer=self._producer, sequence=number)
+                topic = dead_topic(self._log, self.topic.name)
+                topic.append(pa.concat_tables(found), producer=self._producer, sequence=number)
             self._leases.buried(number)
 
     def _last_letter(self) -> int:
@@ -317,12 +319,3 @@ class Queue:
             last = self._log.topic(name).last_sequence(self._producer) if self._log.has_topic(name) else None
             self._letter = last or 0
         return self._letter
-
-    def _dead(self) -> Topic:
-        name = f"{self.topic.name}.dead"
-        if not self._log.has_topic(name):
-            try:
-                return self._log.create_topic(name, DEAD)
-            except TopicExists:
-                pass
-        return self._log.topic(name)
