@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.base.errors import InvalidArgument, InvalidPlan, InvalidRows, UnknownTopic
+from headrace.base.errors import InvalidArgument, InvalidPlan, InvalidRows, InvalidTime, UnknownTopic
 from headrace.base.outside import NoReply, RequestFailed, Unavailable
 from headrace.base.time import ManualClock
 from headrace.connect.rpc.client import _Reader
@@ -117,7 +117,8 @@ def test_an_error_of_the_function_is_the_error_of_its_request_alone(place, serve
         ({"price": "much"}, "InvalidRows"),
         ({"price": 1, "currency": "EUR"}, "no column 'currency'"),
         ({"price": object()}, "InvalidRows"),
-        (None, "TypeError"),
+        (None, "InvalidArgument: reply=None is no mapping of names"),
+        ([("price", 1.0)], "no mapping of names"),
         (ValueError("\udcff"), r"ValueError: \\udcff"),
     ],
 )
@@ -245,9 +246,22 @@ def test_replies_are_forgotten_after_their_time(tmp_path):
                 assert len(calls) == known
 
 
+def test_a_timeout_below_zero_is_refused_before_anything_is_sent(place, serve):
+    serve(price)
+    with hr.Client(place) as client:
+        with pytest.raises(InvalidTime, match="timeout='-1 s' is below zero"):
+            client.ask("quotes", {"amount": 1}, timeout="-1 s")
+        with pytest.raises(InvalidTime):
+            client.send("quotes", {"amount": 1}, timeout="-1 s")
+    assert Log(place.removeprefix("log:")).topic("quotes").end_offsets() == dict.fromkeys(range(4), 0)
+    with pytest.raises(InvalidTime, match="remember='-1 s' is below zero"):
+        hr.Client(place, remember="-1 s")
+
+
 def test_what_is_not_possible_is_refused(place, serve):
-    with hr.Client(place) as client, pytest.raises(UnknownTopic):
+    with hr.Client(place) as client, pytest.raises(UnknownTopic) as error:
         client.ask("quotes", {"amount": 1})
+    assert 'No service "quotes" was ever started here' in str(error.value)
     with pytest.raises(UnknownTopic):
         hr.Server(place, "quotes", price)
     with pytest.raises(InvalidArgument, match="cannot be called"):

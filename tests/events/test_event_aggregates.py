@@ -15,6 +15,7 @@ from seats import Seat, Taken
 
 import headrace as hr
 from headrace import events
+from headrace.base.errors import InvalidArgument
 from headrace.base.time import ManualClock
 from headrace.events.event import Appended, Event
 from headrace.log import Log
@@ -268,6 +269,19 @@ def test_a_snapshot_of_a_topic_that_was_created_again_is_not_used(tmp_path):
                 assert Account().load(store, "acc") == (cents * 3 + 1, 4)
                 assert kept_version(store) == 4
             log.delete_topic("events")
+
+
+@pytest.mark.parametrize(("given", "version"), [(Event("Paid", {}), 1), ([], 0), ((), 0), ([Event("Paid", {})] * 2, 2)])
+def test_a_command_gives_events_or_one(store, given, version):
+    seat = type("Gives", (Seat,), {"handle": lambda *_: given})()
+    assert seat.execute(store, "seat", {}) == Appended(version)
+
+
+def test_a_command_that_gives_nothing_says_what_to_return(store):
+    seat = type("Forgot", (Seat,), {"handle": lambda *_: None})()
+    with pytest.raises(InvalidArgument, match="handle of Forgot gave None, and no events"):
+        seat.execute(store, "seat", {})
+    assert store.version("seat") == 0
 
 
 def test_a_snapshot_without_a_mark_of_an_older_release_is_not_used(tmp_path):

@@ -154,6 +154,17 @@ def test_a_delay_holds_a_record_back(log, clock):
         assert ids(queue.take()) == [1]
 
 
+def test_times_below_zero_are_refused_and_the_lease_stays(log):
+    put(log, [1])
+    with log.queue("g", "jobs") as queue:
+        (task,) = queue.take()
+        with pytest.raises(InvalidTime, match="delay='-1 minute' is below zero"):
+            queue.release(task, delay="-1 minute")
+        with pytest.raises(InvalidTime, match="lease='-1 minute' is below zero"):
+            queue.renew(task, lease="-1 minute")
+        queue.ack(task)
+
+
 def test_urgent_records_come_first_and_those_for_later_later(log, clock):
     put(log, [1, 2, 3], urgency=1)
     put(log, [4], urgency=9)

@@ -131,6 +131,19 @@ def duration(value: str | timedelta, *, what: str = "duration") -> int:
     )
 
 
+def waiting_time(value: str | timedelta, *, what: str) -> int:
+    """Return a duration from 0 on, in microseconds.
+
+    Raises:
+        InvalidTime: it is none, or below zero.
+
+    """
+    micros = duration(value, what=what)
+    if micros < 0:
+        raise InvalidTime(f"{what}={value!r} is below zero", hint='For example "10 seconds".')
+    return micros
+
+
 def _parts(text: str) -> int | None:
     total, at = 0.0, 0
     while at < len(text):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.base.arguments import a_whole_number
 from headrace.base.blame import OutsideError
-from headrace.events.event import Appended
+from headrace.base.errors import InvalidArgument
+from headrace.events.event import Appended, Event
 from headrace.events.snapshots import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
 
-    from headrace.events.event import Event, Recorded
+    from headrace.events.event import Recorded
     from headrace.events.store import EventStore
 
 State = TypeVar("State")
@@ -118,10 +119,27 @@ class Aggregate(Generic[State]):
                 done = [event.version for event in store.load(stream) if event.command == command_id]
                 if done:
                     return Appended(done[-1])
-            events = list(self.handle(state, command))
+            events = self._decided(state, command)
             if not events:
                 return Appended(version)
             answer = store.append(stream, events, expected_version=version, command=command_id)
             if isinstance(answer, Appended):
                 return answer
         raise ConflictsRemain(stream, attempts)
+
+    def _decided(self, state: State, command: Any) -> list[Event]:
+        """Return what `handle` makes of a command, as a list.
+
+        Raises:
+            InvalidArgument: it gave neither events nor an event.
+
+        """
+        given: Any = self.handle(state, command)
+        if isinstance(given, Event):
+            return [given]
+        if not isinstance(given, Iterable):
+            raise InvalidArgument(
+                f"handle of {type(self).__name__} gave {given!r}, and no events",
+                hint="Let it return a list: [Event(…)]; one without events, [], records nothing.",
+            )
+        return list(given)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.arguments import a_mapping, a_text
 from headrace.base.errors import HeadraceError, InvalidArgument
+from headrace.base.log_errors import UnknownTopic
 from headrace.base.outside import NoReply, RequestFailed
-from headrace.base.time import MICROS, as_datetime, duration
+from headrace.base.time import MICROS, as_datetime, waiting_time
 from headrace.connect.rpc.exchange import DEADLINE, ERROR, ID, REPLIES, Exchange
 from headrace.connect.rpc.stores import exchange_of
 
@@ -46,7 +47,7 @@ class Client:
 
     def __init__(self, topics: str | Path | Log, *, remember: str | timedelta = REMEMBER) -> None:
         self._exchange: Exchange = exchange_of(topics)
-        self._remember = duration(remember, what="remember")
+        self._remember = waiting_time(remember, what="remember")
         self._readers: dict[str, _Reader] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -84,7 +85,7 @@ class Client:
             InvalidArgument: it is no mapping, or has a column that the client fills.
 
         """
-        micros = duration(timeout, what="timeout")
+        micros = waiting_time(timeout, what="timeout")
         sent = self.send(topic, request, timeout=timeout, request_id=request_id)
         try:
             return sent.result(micros / MICROS)
@@ -105,7 +106,7 @@ class Client:
 
         `timeout` is the request's deadline: a server that is free later than that does not begin with it.
         """
-        repeated = request_id is not None
+        repeated, limit = request_id is not None, waiting_time(timeout, what="timeout")
         name = a_text(request_id, "request_id") if request_id is not None else uuid.uuid4().hex
         columns = a_mapping(request, "request")
         if reserved := {ID, DEADLINE} & columns.keys():
@@ -116,7 +117,7 @@ class Client:
             if known is not None:
                 reader.resolve(name, known)
             else:
-                deadline = as_datetime(self._exchange.clock.now() + duration(timeout, what="timeout"))
+                deadline = as_datetime(self._exchange.clock.now() + limit)
                 row = {ID: name, DEADLINE: deadline.isoformat(), **columns}
                 self._exchange.send(topic, [row])
         except BaseException:
@@ -171,7 +172,11 @@ class _Reader:
         self.topic, self.ended = topic, False
         self._waiting: dict[str, list[Reply]] = {}
         self._lock = threading.Lock()
-        self._tail = exchange.tail(f"{topic}{REPLIES}")
+        try:
+            self._tail = exchange.tail(f"{topic}{REPLIES}")
+        except UnknownTopic as error:
+            error.hint = f'No service "{topic}" was ever started here: start the server or the app that answers.'
+            raise
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, name=f"headrace-replies-{topic}"[:60], daemon=True)
         self._thread.start()

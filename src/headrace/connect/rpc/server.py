@@ -6,8 +6,9 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.base.arguments import a_mapping
 from headrace.base.errors import HeadraceError, InvalidArgument, InvalidRows
-from headrace.base.time import duration, instant
+from headrace.base.time import instant, waiting_time
 from headrace.connect.rpc.client import LOOK_SECONDS, REMEMBER
 from headrace.connect.rpc.exchange import DEADLINE, ERROR, ID, REPLIES, Received
 from headrace.connect.rpc.stores import exchange_of
@@ -67,7 +68,7 @@ class Server:
         group, remember = options.pop("group", "servers"), options.pop("remember", REMEMBER)
         if options:
             raise InvalidArgument(f"there is no option {min(options)!r}", hint="There are: group, remember.")
-        self._remember = duration(remember, what="remember")
+        self._remember = waiting_time(remember, what="remember")
         self.topic, self._answer = topic, answer
         self._known: dict[int, dict[str, dict[str, Any]]] = {}
         self._times: dict[int, dict[str, int]] = {}
@@ -165,7 +166,7 @@ class Server:
             if deadline is not None and instant(deadline) < now:
                 self.expired += 1
                 return None
-            reply = {ID: name, ERROR: None, **self._answer(given)}
+            reply = {ID: name, ERROR: None, **a_mapping(self._answer(given), "reply")}
         except Exception as error:
             _LOGGER.warning("service %s: request %s failed", self.topic, name, exc_info=error)
             reply = _failed(name, error)
@@ -194,7 +195,7 @@ class Server:
 
 def _failed(name: str, error: Exception) -> dict[str, Any]:
     """Return the reply that says what went wrong; what is no UTF-8, as in odd names of files, is written out."""
-    why = f"{type(error).__name__}: {error.what if isinstance(error, InvalidRows) else error}"
+    why = f"{type(error).__name__}: {error.what if isinstance(error, (InvalidRows, InvalidArgument)) else error}"
     return {ID: name, ERROR: why.encode(errors="backslashreplace").decode()}
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.base.arguments import a_text, a_whole_number
 from headrace.base.dead_letters import dead_letters
 from headrace.base.errors import HeadraceError, InvalidArgument, LeaseLost, OffsetOutOfRange
-from headrace.base.time import MICROS, duration
+from headrace.base.time import MICROS, duration, waiting_time
 from headrace.log import bell
 from headrace.log.dead_topic import dead_topic
 from headrace.log.queues.leases import Leases
@@ -237,7 +237,7 @@ class Queue:
             LeaseLost: the lease of some had run out.
 
         """
-        later = duration(delay, what="delay") if delay is not None else 0
+        later = waiting_time(delay, what="delay") if delay is not None else 0
         self._answered("released", tasks, lambda leases: self._leases.release(leases, self._log.clock.now() + later))
         if not later:
             self._bell.ring()
@@ -260,7 +260,7 @@ class Queue:
             LeaseLost: the lease of some had run out.
 
         """
-        micros = self.options.lease if lease is None else duration(lease, what="lease")
+        micros = self.options.lease if lease is None else waiting_time(lease, what="lease")
         until = self._log.clock.monotonic() + micros / MICROS
         self._answered("renewed", tasks, lambda leases: self._leases.renew(leases, until))
 
