@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.base.loading import refuse_while_loading
 from headrace.dsl import App as AppDescription
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class App(AppDescription):
         """
         from headrace.engine.operation.running import start
 
+        refuse_while_loading("app.start()")
         return start(self, spark, carrier=carrier)
 
     def run(
@@ -90,6 +92,7 @@ class App(AppDescription):
         from headrace.engine.operation.running import run
         from headrace.engine.recovery.verify import check
 
+        refuse_while_loading("app.run()")
         if verify:
             check(self)
         run(self, carrier=carrier, restart=restart)

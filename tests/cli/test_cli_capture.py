@@ -48,6 +48,14 @@ def test_a_table_is_followed_from_install_to_remove(headrace, program):
     assert json.loads(removed.out) == {"removed": {"customers": "triggers of customers"}}
 
 
+def test_a_check_says_that_there_are_no_triggers(headrace, program):
+    missing = headrace("connect", "check", program)
+    assert missing.code == 1
+    assert "no triggers note the changes of the table customers" in missing.out
+    headrace("connect", "install", program)
+    assert headrace("connect", "check", program).code == 0
+
+
 def test_changes_that_were_missed_are_read_anew_on_request(headrace, program):
     headrace("connect", "install", program)
     assert cities(headrace, program) == {"Rome": 2, "Oslo": 1}

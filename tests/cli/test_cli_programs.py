@@ -23,6 +23,17 @@ def test_a_program_is_described_and_not_run(program):
     assert "__headrace__" not in sys.modules
 
 
+@pytest.mark.parametrize("call", ["app.run()", "app.start()"])
+def test_a_program_that_would_run_while_it_is_loaded_is_refused(program, call):
+    text = (
+        f"import headrace as hr\napp = hr.App('shop', storage='shop')\napp.stream('s', 'k int').to_view('v')\n{call}\n"
+    )
+    said = refused(program(text))
+    assert f"the program calls {call} while it is loaded" in said
+    assert "line 4." in said
+    assert f'if __name__ == "__main__": {call}' in said
+
+
 def test_a_program_may_import_what_lies_beside_it(program, folder):
     (folder / "shop_names_beside.py").write_text("NAME = 'beside'")
     file = program("import headrace as hr\nfrom shop_names_beside import NAME\napp = hr.App(NAME)")

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
+from headrace.base.loading import MODULE
 from headrace.cli.parameters import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.app import App
-
-MODULE = "__headrace__"
 
 
 class ProgramNotFound(PlanError):

@@ -75,6 +75,17 @@ class Table(SharedFeed):
             found = described(db, self.name)
         return Declared(found.arrow, found.key)
 
+    def check(self) -> None:
+        """Ask for the table and its triggers.
+
+        Raises:
+            NotCapturable: as `declares`; or there are no triggers.
+
+        """
+        self.declares()
+        with connected(self.path) as db:
+            triggers.require(db, described(db, self.name))
+
     def install(self) -> str | None:
         """Make the triggers."""
         with connected(self.path) as db:
