@@ -52,6 +52,20 @@ def test_a_login_that_is_refused_is_named_as_such_and_its_password_is_not(broker
     assert "hush-hush" not in str(error.value)
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_login_that_was_refused_once_is_no_reason_for_what_fails_later(breakable, monkeypatch):
+    address = KafkaAddress.parse(breakable.kafka.sasl_address("ada", "env:SHOP_PASSWORD"))
+    at, right = Cluster(address), breakable.kafka.sasl_address("ada").rpartition("=")[2]
+    monkeypatch.setenv("SHOP_PASSWORD", "guessed")
+    with pytest.raises(LoginRefused):
+        at.names()
+    monkeypatch.setenv("SHOP_PASSWORD", right)
+    at.names(internal=True)
+    breakable.kafka.pause()
+    with pytest.raises(Unavailable):
+        at.names()
+
+
 def test_epochs_are_written_over_sasl_and_tls(broker):
     for place in (broker.kafka.sasl_address(), broker.kafka.tls_address):
         writer = writing.opened(writing.sink_at(KafkaAddress.parse(f"{place}&prefix={broker.prefix}")))

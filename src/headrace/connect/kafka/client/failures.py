@@ -186,6 +186,8 @@ def our_errors(address: KafkaAddress, *, doing: str, heard: Heard | None = None)
         raise of_librdkafka(error, address, doing=doing, heard=heard) from error
     except protocol_errors.KafkaError as error:
         raise of_kafka_python(error, address, doing=doing) from error
+    if heard is not None:
+        heard.forget()
 
 
 def of_librdkafka(
@@ -263,8 +265,13 @@ class Heard:
         return self._reports.last
 
     def options(self) -> dict[str, Any]:
-        """Return the options of a client that reports to this."""
+        """Return the options of a new client that reports to this; what another one has reported is forgotten."""
+        self._reports = _Reports()
         return {"error_cb": self._reports, "log_level": 0}  # what it would print to stderr, it also reports here
+
+    def forget(self) -> None:
+        """Forget that a login was refused: a call has worked since, and what fails later has another reason."""
+        self._reports.worst = None
 
     def listen(self) -> None:
         """Hear what the client has to report: it does so only when it is polled."""

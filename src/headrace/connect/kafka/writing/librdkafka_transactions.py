@@ -168,6 +168,8 @@ class _Errors:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.heard.forget()
         if isinstance(error, SystemError):  # a fatal error while librdkafka was calling back; the cause may be lost
             error = error.__cause__ or KafkaException(KafkaError(KafkaError._FATAL))  # noqa: SLF001
         if not isinstance(error, KafkaException):
