@@ -8,7 +8,7 @@ import pytest
 import writing
 
 import headrace as hr
-from headrace.base.errors import InvalidPlan, UnknownColumn
+from headrace.base.errors import InvalidArgument, InvalidPlan, UnknownColumn
 from headrace.connect import kafka
 from headrace.testing import Driver
 
@@ -68,6 +68,25 @@ def test_a_cluster_that_is_named_by_two_addresses_is_refused(broker):
     stream.to(kafka.topic(broker.address.replace("127.0.0.1", "localhost"), "more"))
     with pytest.raises(InvalidPlan, match="by two addresses"), Driver(app) as driver:
         driver.run()
+
+
+def test_options_that_one_producer_cannot_have_are_refused(broker):
+    app = hr.App("shop")
+    stream = app.stream("orders", "id int, text string", key="id")
+    stream.to(kafka.topic(broker.address, "some"))
+    stream.to(kafka.topic(broker.address, "more", options={"compression.type": "zstd"}))
+    with pytest.raises(InvalidPlan, match=r"different options: compression\.type"), Driver(app):
+        pass
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"partitions": 0}, {"partitions": "2"}, {"key": 5}, {"group": 5}, {"options": {"linger.ms": 5}}]
+)
+def test_arguments_of_the_wrong_type_are_refused_at_the_call(wrong):
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        kafka.topic("kafka://localhost:1", "orders", **wrong)
+    with pytest.raises(InvalidPlan, match="has a name"):
+        kafka.topic("kafka://localhost:1", "orders", group="")
 
 
 def test_keys_that_do_not_fit_are_refused_where_the_program_says_them():

@@ -18,6 +18,7 @@ from headrace.base.broker_errors import LoginRefused, TopicMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced, Unavailable
 from headrace.base.time import ManualClock, SystemClock
+from headrace.connect import kafka
 from headrace.connect.kafka import source as kafka_source
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.client.administration import Cluster, cluster
@@ -112,6 +113,27 @@ def test_aborted_and_open_transactions_are_not_seen(broker):
     second.commit_transaction()
     until(lambda: read_by(broker, "fast").num_rows > 3, "the mark of the commit in the partition")  # written afterwards
     assert [row["value"] for row in read_twice(broker)] == [b"1", b"2", b"6", b"open", b"behind the open one"]
+
+
+OF_CONSUMERS = {"isolation.level": "read_uncommitted", "auto.offset.reset": "latest", "enable.partition.eof": "false"}
+"""Options that people have in the settings of their consumers."""
+
+
+@pytest.mark.parametrize("option", OF_CONSUMERS)
+def test_an_option_of_consumers_changes_nothing_of_what_is_guaranteed(broker, option):
+    """Aborted records are not seen, records that are gone are not skipped, and the end of a range is found."""
+    topic, writer = created(broker), producer(broker, transactional_id=broker.topic("w"))
+    writer.init_transactions()
+    transaction(writer, topic, ["1", "2"], commit=True)
+    transaction(writer, topic, ["3"], commit=False)
+    place = KafkaAddress.parse(f"{broker.address}&{option}={OF_CONSUMERS[option]}")
+    with closing(KafkaSource(address=place, topic="t").open(clock=ManualClock())) as reader:
+        (whole,) = ranges(reader)
+        assert [row["value"] for row in table(reader, [whole]).to_pylist()] == [b"1", b"2"]
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0)].result(10)
+        with pytest.raises(OffsetsLost):
+            table(reader, [whole])
 
 
 def test_any_part_of_a_range_with_aborted_transactions_reads_the_same(broker):
@@ -337,6 +359,34 @@ def test_a_group_is_not_put_back_by_a_process_that_tries_again_after_another_too
         assert group() == {0: 5}
         older.bounds()  # as its status asks for
     assert group() == {0: 5, 1: 4}, "what nobody has stored is stored"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_start_before_1970_is_the_first_record(broker, reader):
+    created(broker)
+    writer = producer(broker)
+    writer.produce(broker.topic("t"), b"v", timestamp=1_000)
+    writer.flush()
+    for time in ("1960-01-01", "1969-12-31 23:59:59.999"):
+        place = kafka.topic(broker.address, "t", start=time, reader=reader)
+        with closing(place.open(clock=ManualClock())) as opened:
+            assert opened.starts(["0"], fresh=True) == {"0": 0}
+
+
+def test_a_record_that_comes_while_the_start_is_looked_up_is_read(broker, monkeypatch):
+    topic, writer, asked = created(broker), producer(broker), Cluster.offsets
+
+    def offsets(*args, **more):
+        found = asked(*args, **more)
+        monkeypatch.setattr(Cluster, "offsets", asked)
+        writer.produce(topic, b"v")
+        writer.flush()
+        return found
+
+    place = kafka.topic(broker.address, "t", start="2026-01-01", reader="librdkafka")
+    with closing(place.open(clock=ManualClock())) as opened:
+        monkeypatch.setattr(Cluster, "offsets", offsets)
+        assert opened.starts(["0"], fresh=True) == {"0": 0}
 
 
 def test_a_topic_that_nobody_declares_must_exist(broker):

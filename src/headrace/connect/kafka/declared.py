@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
+from headrace.base import arguments
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_topic
 from headrace.base.time import instant
@@ -77,19 +78,29 @@ def topic(  # noqa: PLR0913 -- options of a topic have names
         topic=name,
         isolation=isolation,
         reader=reader,
-        group=group,
+        group=_group(group),
         start=_start(start),
-        key=(key,) if isinstance(key, str) else tuple(key or ()),
+        key=() if key is None else arguments.name_list(key, "key"),
         format=format_named(format) if isinstance(format, str) else format,
         key_format=format_of(key_format),
-        partitions=partitions,
+        partitions=None if partitions is None else arguments.a_whole_number(partitions, "partitions", least=1),
         too_large=too_large,
     )
 
 
 def _place(address: str | KafkaAddress, options: Mapping[str, str]) -> KafkaAddress:
     place = address if isinstance(address, KafkaAddress) else KafkaAddress.parse(address)
-    return replace(place, options=tuple(sorted((dict(place.options) | dict(options)).items()))) if options else place
+    if not options:
+        return place
+    more = arguments.a_mapping(options, "options")
+    given = {name: arguments.a_text(value, f'options["{name}"]') for name, value in more.items()}
+    return replace(place, options=tuple(sorted((dict(place.options) | given).items())))
+
+
+def _group(group: str | None) -> str | None:
+    if group is None or arguments.a_text(group, "group"):
+        return group
+    raise InvalidPlan("a consumer group has a name", hint="Leave group= out, and no group shows how far it was read.")
 
 
 def _check_words(**given: tuple[str | None, object]) -> None:
@@ -100,8 +111,8 @@ def _check_words(**given: tuple[str | None, object]) -> None:
 
 
 def _start(start: object) -> int | Literal["earliest", "latest"]:
-    """Return where reading begins; a time is in milliseconds."""
+    """Return where reading begins; a time is in milliseconds: Kafka has none before 1970."""
     for edge in _EDGES:
         if start == edge:
             return edge
-    return instant(start) // _MICROS_OF_MILLI
+    return max(0, -(-instant(start) // _MICROS_OF_MILLI))

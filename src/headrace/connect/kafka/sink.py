@@ -147,8 +147,23 @@ class KafkaSink(SharedSink):
         """Return the writer of all topics of an app in this cluster.
 
         Raises:
+            InvalidPlan: they have addresses with different options.
             Unavailable: the cluster does not answer.
 
         """
+        for sink in sinks.values():
+            if isinstance(sink, KafkaSink) and sink.address.options != self.address.options:
+                raise _other_options(self, sink)
         topics = {name: sink.output() for name, sink in sinks.items() if isinstance(sink, KafkaSink)}
         return KafkaWriter(self.address, topics, writer=writer, clock=clock, fault=self.fault)
+
+
+def _other_options(one: KafkaSink, other: KafkaSink) -> InvalidPlan:
+    """Return the error of two outputs that one producer cannot write."""
+    differ = sorted({name for name, _ in set(one.address.options) ^ set(other.address.options)})
+    return InvalidPlan(
+        f'the topics "{one.name}" and "{other.name}" of Kafka at {one.address.servers} have addresses with different '
+        f"options: {', '.join(differ)}",
+        detail="What an app writes to a cluster is one transaction of one producer.",
+        hint="Give the same options in both places.",
+    )

@@ -200,7 +200,8 @@ class KafkaReader(SourceReader):
         if not self.topic.exists():
             return {}
         if self.source.start != "latest":
-            at, ends = self.topic.offsets(self.source.start, LATEST)
+            # the ends first: a record that comes in between is read
+            ends, at = self.topic.offsets(LATEST, self.source.start)
             return {p: at[int(p)] if at.get(int(p), -1) >= 0 else ends.get(int(p), 0) for p in partitions}
         if not self._latest:
             self._latest = self._offsets()[1]

@@ -34,6 +34,19 @@ _ROWS = 20_000
 _WAIT = 0.2
 _PATIENCE = 10.0
 _GONE_SECONDS = 1.0
+_OPTIONS: dict[str, Any] = {
+    "group.id": "headrace",  # it stores no offsets there
+    "fetch.wait.max.ms": 20,  # a fetch at the end of one range holds up the first fetch of the next
+}
+_GUARANTEED: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    "check.crcs": True,
+}
+"""What an address may not change: which records are read, whether some are gone, and where a range ends."""
 _NO_TIME = -1
 """The time of a record that has none, in Kafka."""
 
@@ -154,18 +167,9 @@ class LibrdkafkaTopic:
 
     def _opened(self) -> Consumer:
         if self._consumer is None:
-            options: dict[str, Any] = {
-                "group.id": "headrace",  # it stores no offsets there
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                "allow.auto.create.topics": False,
-                "isolation.level": "read_committed" if self.committed else "read_uncommitted",
-                "check.crcs": True,
-                "fetch.wait.max.ms": 20,  # a fetch at the end of one range holds up the first fetch of the next
-            }
-            self._consumer = Consumer(options | self.address.configuration() | self._heard.options())
+            isolation = {"isolation.level": "read_committed" if self.committed else "read_uncommitted"}
+            given = _OPTIONS | self.address.configuration() | _GUARANTEED | isolation
+            self._consumer = Consumer(given | self._heard.options())
             self._heard.client = None  # `consume` hears its reports
         return self._consumer
 
