@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import writing
@@ -17,7 +18,9 @@ from headrace.connect.formats import format_named
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.sink import KafkaSink
-from headrace.connect.kafka.writing import librdkafka_transactions, marked, marks
+from headrace.connect.kafka.writing import librdkafka_transactions, marked, marks, sending
+from headrace.connect.kafka.writing.records import Records
+from headrace.connect.kafka.writing.sending import Sender
 from headrace.connect.topics import TopicSpec
 from headrace.testing import Crash, check_sink
 from headrace.testing.faults import TRANSACTION_POINTS, Faults
@@ -404,3 +407,22 @@ def test_large_epochs_keep_the_order_of_a_key(broker, way):
         assert last.get(each["_key"], b"") < each["value"]
         last[each["_key"]] = each["value"]
     writer.close()
+
+
+def test_who_sends_for_long_notices_that_a_topic_was_created_again_or_has_more_partitions(broker, monkeypatch):
+    address = KafkaAddress.parse(broker.address)
+    at, name, sender = cluster(address), broker.topic("t"), Sender(address)
+    keys = pa.array([b"%d" % each for each in range(20)], pa.binary())
+    sent = Records(keys, keys, np.full(20, writing.AT // 1_000))
+
+    at.create(name, partitions=4)
+    sender.send(name, sent)
+    at.delete(name)
+    at.create(name, partitions=1)
+    with pytest.raises(TopicMissing):
+        sender.send(name, sent)
+    sender.send(name, sent)
+    at.add_partitions(name, 3)
+    monkeypatch.setattr(sending, "FRESH_SECONDS", 0.0, raising=False)
+    sender.send(name, sent)
+    assert all(end > 0 for number, end in at.ends(name, 3).items() if number)

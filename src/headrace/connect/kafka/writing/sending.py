@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from headrace.base.broker_errors import TopicMissing
 from headrace.base.outside import AccessRefused
+from headrace.base.time import SystemClock
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.client.failures import Heard, our_errors
 from headrace.connect.kafka.writing.partitioner import partitions_of
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from headrace.connect.kafka.writing.records import Records
 
 SECONDS = 30.0
+FRESH_SECONDS = 30.0
+"""How long it is believed how many partitions a topic has."""
+_CLOCK = SystemClock()  # the network takes real time, whatever clock an app has
 _OPTIONS = {
     "enable.idempotence": True,
     "linger.ms": 5,
@@ -30,14 +35,14 @@ _OPTIONS = {
 class Sender:
     """Sends records to topics of a cluster, each at least once: after a failure they may be sent again.
 
-    A sender is for one thread. It remembers how many partitions a topic has.
+    A sender is for one thread. For some seconds it remembers how many partitions a topic has.
     """
 
     def __init__(self, address: KafkaAddress) -> None:
         self.address = address
         self._heard = Heard()
         self._producer: Producer | None = None
-        self._partitions: dict[str, int] = {}
+        self._partitions: dict[str, tuple[int, float]] = {}
         self._most = BATCH_BYTES
         self._sent = 0
 
@@ -55,16 +60,31 @@ class Sender:
             Unavailable: the cluster does not answer; some may be stored.
 
         """
-        if name not in self._partitions:
-            self._partitions[name] = cluster(self.address).topic(name).partitions
-            self._fit(name)
+        partitions = self._partitions_of(name)
         if partition is None:
-            places = partitions_of(records.keys, self._partitions[name], first=self._sent)
+            places = partitions_of(records.keys, partitions, first=self._sent)
         else:
             places = np.full(len(records), partition, np.int32)
         self._sent += len(records)
-        with our_errors(self.address, doing=f'write to the topic "{name}"', heard=self._heard):
-            self._produce(name, records, places.tolist())
+        try:
+            with our_errors(self.address, doing=f'write to the topic "{name}"', heard=self._heard):
+                self._produce(name, records, places.tolist())
+        except TopicMissing:  # or the partition is: it was created again with fewer
+            self._partitions.pop(name, None)
+            self._producer = None  # what the client knows of the topic is old, too
+            raise
+
+    def _partitions_of(self, name: str) -> int:
+        """Return how many partitions a topic has: keys go where other clients send them, also after some were added."""
+        known, now = self._partitions.get(name), _CLOCK.monotonic()
+        if known is not None and now - known[1] < FRESH_SECONDS:
+            return known[0]
+        found = cluster(self.address).topic(name).partitions
+        self._fit(name)
+        if known is not None and known[0] != found:
+            self._producer = None  # it would learn of them minutes later
+        self._partitions[name] = found, now
+        return found
 
     def _fit(self, name: str) -> None:
         """Make batches no larger than a topic takes, where this user may know that."""
