@@ -89,6 +89,20 @@ def test_after_a_crash_the_position_is_that_of_the_rows(broker, point):
     assert writing.ids(broker) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("point", ["in_transaction", "before_transaction_ends"])
+def test_an_append_that_is_interrupted_is_not_completed_by_closing_the_feed(broker, point):
+    faults = Faults()
+    landing = opened(broker, fault=faults)
+    landing.append(rows(1), position=b"1")
+    faults.arm(point)
+    with pytest.raises(Crash):
+        landing.append(rows(2, 3), position=b"3")
+    landing.close()
+    with closing(opened(broker)) as landing:
+        assert landing.position() == b"1"
+    assert writing.ids(broker) == [1]
+
+
 def test_a_row_that_does_not_fit_appends_nothing(broker):
     with closing(opened(broker)) as landing:
         with pytest.raises(InvalidRows):

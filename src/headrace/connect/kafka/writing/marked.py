@@ -115,13 +115,16 @@ class MarkedTransactions:
         except Exception:
             self._abort()
             raise
+        except BaseException:  # the thread ends: what was sent must not be in the transaction that `close` may write
+            self._drop()
+            raise
         try:
             self.fault("before_transaction_ends")
             transactions.commit()
         except TransactionFenced as error:
             self._drop()
             raise self._fenced(error) from error
-        except Exception:
+        except BaseException:
             self._drop()  # it may have happened
             raise
         self.mark = after
