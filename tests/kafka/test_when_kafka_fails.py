@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -65,6 +66,23 @@ def test_a_partition_that_is_added_is_read(broker):
         producer.flush()
         driver.run()
         assert {row["user"]: row["n"] for row in driver.view("spent")} == {"ann": 1, "u0": 2, "u1": 2, "u2": 2}
+
+
+def test_a_driver_that_sends_and_reads_often_keeps_a_few_connections(broker):
+    def opened():
+        return [len(list(Path(f"/proc/self/{each}").iterdir())) for each in ("task", "fd")]
+
+    with Driver(shop(broker.address)) as driver:
+        driver.send("orders", {"user": "ann", "n": 1, "at": 1})
+        driver.run()
+        driver.read("big")
+        threads, files = opened()
+        for _ in range(10):
+            driver.send("orders", {"user": "ann", "n": 1, "at": 1})
+            driver.read("big")
+        now = opened()
+        assert now[0] <= threads + 3
+        assert now[1] <= files + 6
 
 
 def test_a_topic_that_was_deleted_stops_the_app_and_nothing_is_skipped(broker):

@@ -32,17 +32,18 @@ JSON, TEXT = format_named("json"), format_named("text")
 class KafkaOpenTopic(OpenTopic):
     """A topic of a cluster with the columns of `spec`, written and read in its formats.
 
-    `append` is no part of a transaction: a record that was sent twice after a failure may be there twice.
+    `append` is no part of a transaction: a record that was sent twice after a failure may be there twice. `sender`:
+    what sends, of other topics too; None: one of its own.
     """
 
-    def __init__(self, address: KafkaAddress, spec: TopicSpec, clock: Clock) -> None:
+    def __init__(self, address: KafkaAddress, spec: TopicSpec, clock: Clock, *, sender: Sender | None = None) -> None:
         self.address = address
         self.spec = spec
         self.clock = clock
         self.name = address.cluster_name(spec.name)
         self.format, self.key_format = spec.format or JSON, spec.key_format or TEXT
         self._reader = KafkaSource(address=address, topic=spec.name).open(clock=SystemClock())
-        self._sender = Sender(address)
+        self._sender = sender or Sender(address)
 
     @property
     def schema(self) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from headrace.base.dead_letters import DEAD
 from headrace.base.errors import InvalidPlan
@@ -13,6 +14,7 @@ from headrace.connect.kafka.shared_landing import KafkaSharedLanding
 from headrace.connect.kafka.sink import KafkaSink
 from headrace.connect.kafka.source import KafkaSource
 from headrace.connect.kafka.writing.marks import read_mark, writers_of
+from headrace.connect.kafka.writing.sending import Sender
 from headrace.connect.topics import TopicSpec, TopicStore
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class KafkaTopics(TopicStore):
         self.clock = clock
         self.partitions = partitions
         self.fault = fault
-        self._opened: list[KafkaOpenTopic] = []
+        self._sender = Sender(address)
+        self._opened: WeakSet[KafkaOpenTopic] = WeakSet()  # who lets go of one closes its connections
 
     def source(self, topic: TopicSpec) -> KafkaSource:
         """Return a topic as a source.
@@ -97,8 +100,9 @@ class KafkaTopics(TopicStore):
 
     def opened(self, topic: TopicSpec) -> KafkaOpenTopic:
         """Return a topic that exists."""
-        opened = KafkaOpenTopic(self.address, topic, self.clock)
-        self._opened.append(opened)
+        self._sender.doubt()
+        opened = KafkaOpenTopic(self.address, topic, self.clock, sender=self._sender)
+        self._opened.add(opened)
         return opened
 
     def writers(self, topic: str) -> set[str]:
@@ -158,5 +162,6 @@ class KafkaTopics(TopicStore):
 
     def close(self) -> None:
         """Close connections."""
-        for opened in self._opened:
+        for opened in list(self._opened):
             opened.close()
+        self._sender.close()

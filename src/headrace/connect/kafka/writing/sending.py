@@ -74,6 +74,14 @@ class Sender:
             self._producer = None  # what the client knows of the topic is old, too
             raise
 
+    def doubt(self) -> None:
+        """Ask again how many partitions topics have before the next records are sent."""
+        self._partitions = {name: (count, float("-inf")) for name, (count, _) in self._partitions.items()}
+
+    def close(self) -> None:
+        """Let go of the connections; the next records open others."""
+        self._producer = self._heard.client = None
+
     def _partitions_of(self, name: str) -> int:
         """Return how many partitions a topic has: keys go where other clients send them, also after some were added."""
         known, now = self._partitions.get(name), _CLOCK.monotonic()
