@@ -26,6 +26,7 @@ REPAIR = "headrace/sync/repair"
 """The writer of repairs."""
 ENTRY = pa.schema([("_entry", pa.string()), ("_text", pa.string())])
 """What a store of texts has: the key of an entry, and what is in it."""
+_TOO_MANY = ("extra", "repeated")
 _BATCH = 50_000
 
 
@@ -36,12 +37,16 @@ def compare_rows(
     names = sink.columns.names
     with _staged(rows, held, sink.columns) as sql:
         differences = _compared(sql, sink.key, [name for name in names if name not in sink.key])
-        if repair and (differences.missing or differences.other or differences.extra):
-            gone = ", ".join(quote(name) if name in sink.key else f"NULL AS {quote(name)}" for name in names)
-            kept = ", ".join(map(quote, names))
-            _publish(
-                sink, sql, f"SELECT {kept}, false AS _deleted FROM changed UNION ALL SELECT {gone}, true FROM extra"
-            )
+        if repair and differences.count:
+            gone = ", ".join(quote(name) if name in sink.key else f"any_value(NULL) AS {quote(name)}" for name in names)
+            kept, key = (", ".join(map(quote, some)) for some in (names, sink.key))
+            changed = f"SELECT {kept}, false AS _deleted FROM changed"
+            deleted = f"SELECT {gone}, true AS _deleted FROM {{}} GROUP BY {key}"
+            if sql.execute(
+                "FROM repeated LIMIT 1"
+            ).fetchall():  # a merge by key would change each of them, and keep all
+                _publish(sink, sql, deleted.format("repeated"))
+            _publish(sink, sql, f"{changed} UNION ALL {deleted.format('extra')}")
         return differences
 
 
@@ -65,6 +70,7 @@ def compare_entries(
     """
     wanted = (_with_entries(batch.select(sink.columns.names), entries) for batch in rows)
     with _staged(wanted, held, pa.schema([*sink.columns, *ENTRY]), ENTRY) as sql:
+        sql.execute("CREATE OR REPLACE TABLE held AS SELECT DISTINCT * FROM held").fetchall()  # Redis may say one twice
         differences = _compared(sql, ["_entry"], ["_text"])
         if delete is not None:
             kept = ", ".join(map(quote, sink.columns.names))
@@ -104,22 +110,36 @@ def _staged(
 
 
 def _compared(sql: duckdb.DuckDBPyConnection, key: Iterable[str], values: Iterable[str]) -> Difference:
-    same = " AND ".join(f"wanted.{quote(name)} IS NOT DISTINCT FROM held.{quote(name)}" for name in key)
-    differ = " OR ".join(f"wanted.{quote(name)} IS DISTINCT FROM held.{quote(name)}" for name in values) or "false"
-    exists = "EXISTS (SELECT 1 FROM held WHERE {})"
-    other = f"SELECT *, false AS _new FROM wanted WHERE {exists.format(f'{same} AND ({differ})')}"
-    missing = f"SELECT *, true FROM wanted WHERE NOT {exists.format(same)}"
+    """Return how the rows differ, and make tables of what a repair writes.
+
+    `changed`: rows to write. `extra`: rows whose keys are not to be there. `repeated`: rows whose keys are there
+    several times, in a store that others have written to; they are in `changed`, too.
+    """
+    names = ", ".join(map(quote, key))
+    same, several = (_equal(key, "wanted", other) for other in ("held", "several"))
+    alike = " AND ".join([same, *(f"wanted.{quote(name)} IS NOT DISTINCT FROM held.{quote(name)}" for name in values)])
+    exists = "EXISTS (SELECT 1 FROM {} WHERE {})".format
     for statement in (
-        f"CREATE TABLE changed AS {other} UNION ALL {missing}",
-        f"CREATE TABLE extra AS SELECT * FROM held WHERE NOT EXISTS (SELECT 1 FROM wanted WHERE {same})",
+        f"CREATE TABLE several AS SELECT {names} FROM held GROUP BY {names} HAVING count(*) > 1",
+        f"CREATE TABLE repeated AS SELECT * FROM wanted WHERE {exists('several', several)}",
+        f"CREATE TABLE unlike AS SELECT * FROM wanted WHERE NOT {exists('held', alike)}",
+        f"CREATE TABLE missing AS SELECT * FROM unlike AS wanted WHERE NOT {exists('held', same)}",
+        f"CREATE VIEW changed AS FROM unlike UNION ALL SELECT * FROM repeated AS wanted WHERE {exists('held', alike)}",
+        f"CREATE TABLE extra AS SELECT * FROM held WHERE NOT {exists('wanted', same)}",
     ):
         sql.execute(statement).fetchall()
-    counts = "SELECT count(*) FILTER (_new), count(*) FILTER (NOT _new), (SELECT count(*) FROM extra) FROM changed"
-    ((new, differing, extra),) = sql.execute(counts).fetchall()
-    names = ", ".join(map(quote, key))
-    some = f"(SELECT {names} FROM changed WHERE NOT _new LIMIT 5) UNION ALL (SELECT {names} FROM extra LIMIT 5)"
+    of_repeated = f"(SELECT count(*) FROM held WHERE {exists('repeated', _equal(key, 'repeated', 'held'))})"
+    counts = ["(SELECT count(*) FROM missing)", "(SELECT count(*) FROM unlike)", "(SELECT count(*) FROM extra)"]
+    counts += [f"{of_repeated} - (SELECT count(*) FROM repeated)"]
+    ((missing, unlike, extra, more),) = sql.execute(f"SELECT {', '.join(counts)}").fetchall()
+    other = f"SELECT {names} FROM unlike AS wanted WHERE {exists('held', same)}"
+    some = " UNION ALL ".join(f"({one} LIMIT 5)" for one in (other, *(f"SELECT {names} FROM {t}" for t in _TOO_MANY)))
     keys = [", ".join(map(str, found)) for found in sql.execute(some).fetchall()]
-    return Difference(missing=new, other=differing, extra=extra, keys=keys)
+    return Difference(missing=missing, other=unlike - missing, extra=extra + more, keys=list(dict.fromkeys(keys)))
+
+
+def _equal(key: Iterable[str], one: str, other: str) -> str:
+    return " AND ".join(f"{one}.{quote(name)} IS NOT DISTINCT FROM {other}.{quote(name)}" for name in key)
 
 
 def _publish(sink: StoreSink, sql: duckdb.DuckDBPyConnection, query: str) -> None:
