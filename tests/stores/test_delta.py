@@ -200,3 +200,14 @@ def test_a_table_is_not_kept_in_a_delta_table_that_is_append_only(make, tmp_path
     deltalake.DeltaTable(tmp_path / "0").alter.set_table_properties({"delta.appendOnly": "false"})
     writer.publish(1, batches([(1, "b", False)], table=True))
     assert read() == [{"id": 1, "text": "b"}]
+
+
+def test_a_delta_table_stays_where_the_app_was_started(tmp_path, monkeypatch):
+    (tmp_path / "started").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "started")
+    _, writer = opened(delta.table("lake"), table=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    writer.publish(0, batches([(1, "a", False)], table=False))
+    assert rows_of(str(tmp_path / "started" / "lake")) == [{"id": 1, "text": "a"}]
+    assert [*(tmp_path / "elsewhere").iterdir()] == []

@@ -125,3 +125,19 @@ def test_a_table_has_any_name(tmp_path, name):
         driver.delete("items", id=2)
         driver.run()
     assert rows_of(tmp_path / "shop.duckdb", name) == [{"id": 1, "name": "cap"}]
+
+
+def test_a_file_stays_where_the_app_was_started(tmp_path, monkeypatch):
+    (tmp_path / "started").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "started")
+    app = hr.App("shop")
+    app.table("items", "id int", key="id").to(files.table("shop.duckdb", "items"))
+    with Driver(app) as driver:
+        driver.send("items", {"id": 1})
+        driver.run()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        driver.send("items", {"id": 2})
+        driver.run()
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+    assert rows_of(tmp_path / "started" / "shop.duckdb", "items") == [{"id": 1}, {"id": 2}]

@@ -148,9 +148,9 @@ class DuckdbWriter(SharedWriter):
     """Writes epochs to the tables of a file."""
 
     def __init__(self, path: str, tables: Mapping[str, DuckdbTable], writer: str) -> None:
-        self.path, self.tables, self.writer = path, tables, writer
+        self.path, self.tables, self.writer = str(Path(path).absolute()), tables, writer  # wherever the process goes
         self.fault = next(iter(tables.values())).fault
-        with opened(path) as sql:
+        with opened(self.path) as sql:
             sql.execute(
                 f"CREATE TABLE IF NOT EXISTS {MARKS} (writer VARCHAR, epoch BIGINT, generation BIGINT)"
             ).fetchall()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -185,9 +185,11 @@ class LakeWriter(SinkWriter):
     """Writes epochs as versions of a table."""
 
     def __init__(self, sink: DeltaLake, writer: str) -> None:
-        self.sink, self.writer = sink, writer
-        with sink.failures():
-            self.last = self._last(sink.opened())
+        remote = "://" in sink.path
+        self.sink = sink if remote else replace(sink, path=str(Path(sink.path).absolute()))  # wherever the process goes
+        self.writer = writer
+        with self.sink.failures():
+            self.last = self._last(self.sink.opened())
 
     def _last(self, lake: DeltaTable) -> int:
         found = lake.transaction_version(self.writer)
