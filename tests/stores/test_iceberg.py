@@ -17,6 +17,7 @@ from budget import fast
 from headrace.base.broker_errors import LoginRefused
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
+from headrace.base.schema import parse
 from headrace.base.time import ManualClock
 from headrace.connect.store import StoreDiffers, StoreRefused
 from headrace.testing import Driver, check_sink
@@ -327,6 +328,33 @@ def test_an_iceberg_table_is_not_partitioned_by_floats_or_nested_values(column):
     items = hr.App("shop").stream("items", f"id int, {column}")
     with pytest.raises(InvalidPlan, match="cannot be partitioned"):
         items.to(iceberg.table("shop.items", catalog={"type": "sql", "uri": "sqlite://"}, partition_by="x"))
+
+
+@pytest.mark.parametrize("kind", ["array<struct<a:int>>", "struct<x:array<struct<a:int>>>"])
+def test_arrays_of_structs_are_no_key_of_an_iceberg_table(kind):
+    """Null and empty ones would be one there, and the rows of a key that is null would stay."""
+    counts = hr.App("shop").stream("items", f"id int, k {kind}").group_by("k").agg(n="count(*)")
+    with pytest.raises(InvalidPlan, match='cannot have the key "k"'):
+        counts.to(iceberg.table("shop.items", catalog={"type": "sql", "uri": "sqlite://"}))
+
+
+def test_a_table_is_level_where_its_arrays_of_structs_are_null(lake):
+    """The library stores them as empty ones: no repair would change that."""
+    app = hr.App("shop")
+    schema = "id int, a array<struct<x:int>>, m map<string,struct<x:int>>, s struct<x:int>"
+    sink = lake.sink("shop.items")
+    app.table("items", schema, key="id").to(sink)
+    rows = [{"id": 1}, {"id": 2, "a": [], "m": {}}, {"id": 3, "a": [{"x": 1}, None], "m": {"k": {"x": 2}}}]
+    with Driver(app) as driver:
+        driver.send("items", *rows)
+        driver.run()
+    columns = parse(schema)
+    sink = sink.for_step(schema=columns, key=("id",), is_table=True, sealed=frozenset())
+    wanted = pa.Table.from_pylist([{**dict.fromkeys(columns.names), **row} for row in rows], columns).to_batches()
+    assert sink.compare(iter(wanted), repair=False).count == 0
+    wanted = pa.Table.from_pylist([{"id": 1}, {"id": 2, "a": [{"x": 9}]}, rows[2]], columns).to_batches()
+    found = sink.compare(iter(wanted), repair=False)
+    assert (found.missing, found.other, found.extra) == (0, 1, 0)
 
 
 def test_a_partition_whose_name_is_too_long_is_refused_at_once(tmp_path):

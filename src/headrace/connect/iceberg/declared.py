@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import requests
 from pyiceberg import exceptions as failed
 from pyiceberg.catalog import load_catalog
@@ -17,7 +19,7 @@ from sqlalchemy import exc as database
 from headrace.base.broker_errors import LoginRefused
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OutputLost, Unavailable
-from headrace.base.schema import to_ddl
+from headrace.base.schema import to_ddl, type_name
 from headrace.connect.buckets import refusal
 from headrace.connect.comparing import compare_rows
 from headrace.connect.iceberg.files import batches_of, changed_files
@@ -102,13 +104,21 @@ class IcebergTable(StoreSink):
         """Return the sink for the rows of a step.
 
         Raises:
-            InvalidPlan: it has no such column to partition by, a nested one or a float; or a column's name has a dot.
+            InvalidPlan: it has no such column to partition by, a nested one or a float; a column's name has a dot; or a
+                column of the key has arrays of structs.
 
         """
         check_partitions(self.where, schema, self.partition_by, refused=pa.types.is_floating)
         for each in schema.names:
             if "." in each:  # it would be the field of a struct
                 raise InvalidPlan(f'{self.where} cannot have a column "{each}"', hint="Rename it: .rename(…).")
+        for each in (key or ()) if is_table else ():
+            if _loses_nulls(schema.field(each).type):
+                raise InvalidPlan(
+                    f'{self.where} cannot have the key "{each}", which is {type_name(schema.field(each).type)}',
+                    detail="It stores an array of structs that is null as an empty one: keys would not be found again.",
+                    hint=f'Make a text of it: .with_columns({each}="to_json({each})").',
+                )
         return super().for_step(schema=schema, key=key, is_table=is_table, sealed=sealed)
 
     def prepare(self, *, clock: Clock) -> None:
@@ -189,7 +199,8 @@ class IcebergTable(StoreSink):
 
         """
         with self.failures(), self.catalog() as catalog:
-            return compare_rows(self, rows, batches_of(catalog.load_table(self.table), self.columns), repair=repair)
+            held = batches_of(catalog.load_table(self.table), self.columns)
+            return compare_rows(self, map(_as_stored, rows), held, repair=repair)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.
@@ -267,6 +278,24 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, _plain(each.type)) for each in kind])
     return kind
+
+
+def _loses_nulls(kind: pa.DataType) -> bool:
+    """Whether a type has arrays of structs: pyiceberg 0.12 writes one that is null as an empty one."""
+    children = [kind.field(at).type for at in range(kind.num_fields)]
+    return (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)) or any(map(_loses_nulls, children))
+
+
+def _as_stored(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as the table has them: an array or a map of structs that is null is empty there."""
+    for at, each in enumerate(rows.schema):
+        inner = each.type.item_type if pa.types.is_map(each.type) else getattr(each.type, "value_type", each.type)
+        if not pa.types.is_struct(each.type) and pa.types.is_struct(inner) and rows.column(at).null_count:
+            column = rows.column(at)
+            places = pc.if_else(column.is_valid(), pa.array(np.arange(len(column))), len(column))
+            filled = pa.concat_arrays([column, pa.array([[]], column.type)]).take(places)
+            rows = rows.set_column(at, each, filled)
+    return rows
 
 
 def _said(error: Exception) -> str:
