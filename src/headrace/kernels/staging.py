@@ -48,7 +48,7 @@ def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
     if op.form == "rows":
         inserted = duck.large(f"SELECT {', '.join(columns)}, _time FROM {rows} WHERE _weight > 0")
         return typed(inserted, staged_schema(op))
-    source = _netted(columns, rows) if op.net else rows
+    source = _netted(op.schema, rows) if op.net else rows
     if op.form == "delta":
         delta = duck.large(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {source}")
         return typed(delta, staged_schema(op))
@@ -63,13 +63,25 @@ def staged_schema(op: Stage) -> pa.Schema:
     return pa.schema([*columns, *more, *before])
 
 
-def _netted(columns: list[str], rows: str) -> str:
-    """Let rows that were inserted and withdrawn within the epoch cancel out."""
-    by = ", ".join(columns)
+def _netted(schema: pa.Schema, rows: str) -> str:
+    """Let rows that were inserted and withdrawn within the epoch cancel out; 0.0 and -0.0 are not the same row."""
+    columns = ", ".join(quote(name) for name in schema.names)
+    signs = "".join(f", {_sign(field)}" for field in schema if _has_floats(field.type))
     return (
-        f"(SELECT {by}, sum(_weight) AS _weight, max(_time) AS _time FROM {rows} "
-        f"GROUP BY {by} HAVING sum(_weight) <> 0)"
+        f"(SELECT {columns}, sum(_weight) AS _weight, max(_time) AS _time FROM {rows} "
+        f"GROUP BY {columns}{signs} HAVING sum(_weight) <> 0)"
     )
+
+
+def _sign(field: pa.Field) -> str:
+    """Return what tells 0.0 and -0.0 of a column apart."""
+    name = quote(field.name)
+    return f"CASE WHEN {name} = 0 THEN signbit({name}) END" if pa.types.is_floating(field.type) else f"{name}::VARCHAR"
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    children = (kind.field(at).type for at in range(kind.num_fields))
+    return pa.types.is_floating(kind) or any(_has_floats(each) for each in children)
 
 
 def _changelog(op: Stage, source: str) -> str:
