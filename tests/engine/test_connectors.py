@@ -9,9 +9,9 @@ import pytest
 import headrace as hr
 from headrace.base.errors import InvalidPlan, UnknownColumn
 from headrace.base.outside import FeedFailed, FeedRunsElsewhere
-from headrace.connect import files, sqlite
+from headrace.connect import files, mysql, postgres, redis, sqlite
 from headrace.connect.feed import Feed
-from headrace.engine.connectors.checking import check_app
+from headrace.engine.connectors.checking import NOT_ASKED, check_app
 from headrace.engine.connectors.control import Control, Wishes, reported
 from headrace.engine.connectors.offsets import forget_offset, offsets_of, set_offset
 from headrace.engine.connectors.worker import Worker
@@ -275,3 +275,22 @@ def test_a_pause_between_two_appends_of_a_transformed_feed_loses_nothing(tmp_pat
     write(tmp_path / "a.jsonl", 10, 11, 12)
     until(lambda: landed(app, "even") == [0, 2, 4, 6, 8, 10, 12], one)
     control.close()
+
+
+def test_a_check_asks_sinks_where_they_can_tell_and_says_where_they_cannot(tmp_path):
+    app = hr.App("out", storage=tmp_path / "out")
+    stream = app.stream("a", "id int")
+    stream.to(files.rolling(tmp_path / "files"))
+    table = stream.latest("id")
+    for needed, sink in (
+        ("psycopg", lambda: postgres.upsert("postgresql://ada@127.0.0.1:1/shop", "items")),
+        ("pymysql", lambda: mysql.upsert("mysql://ada@127.0.0.1:1/shop", "items")),
+        ("redis", lambda: redis.keys("redis://127.0.0.1:1/0", "item:")),
+    ):
+        pytest.importorskip(needed)
+        table.to(sink())
+    found = {name.partition(":")[2][:5]: problem for name, problem in check_app(app)}
+    assert found.pop("files") == NOT_ASKED
+    assert len(found) == 3
+    assert all(str(problem).startswith("[UNAVAILABLE]") for problem in found.values()), found
+    assert not (tmp_path / "files").exists()

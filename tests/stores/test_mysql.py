@@ -429,3 +429,12 @@ def test_a_user_of_mariadb_has_no_limits_of_time_for_an_epoch(schema):
 def test_a_mariadb_without_room_is_waited_for(code):
     full = pymysql.err.OperationalError(code, "The table 't' is full")
     assert isinstance(as_ours(full, "shop", epoch=1), Unavailable)
+
+
+def test_a_check_tells_what_is_wrong_with_a_table_and_creates_nothing(schema):
+    sink = for_rows(mysql.upsert(schema.url, "items"), table=True)
+    sink.check()
+    assert schema.query("SHOW TABLES") == []
+    schema.execute("CREATE TABLE items (id int PRIMARY KEY)")
+    with pytest.raises(StoreDiffers, match="cannot store the rows"):
+        sink.check()

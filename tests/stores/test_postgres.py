@@ -407,3 +407,12 @@ def test_tables_of_one_database_show_an_epoch_together(database):
     assert all(rows == counted for rows, counted in seen)
     assert database.query("SELECT count(*), sum(price) FROM orders") == [(24, 120)]
     assert database.query("SELECT sum(n), sum(sold) FROM parts") == [(24, 120)]
+
+
+def test_a_check_tells_what_a_start_would_and_creates_nothing(database):
+    sink = for_rows(postgres.upsert(database.url, "items"), table=True)
+    sink.check()
+    assert database.query("SELECT to_regclass('items'), to_regnamespace('headrace')") == [(None, None)]
+    database.execute("CREATE TABLE items (id int PRIMARY KEY)")
+    with pytest.raises(StoreDiffers, match="cannot store the rows"):
+        sink.check()

@@ -17,7 +17,7 @@ from headrace.cli.parameters import FOLDER
 from headrace.cli.programs import NoApp, load_app
 from headrace.cli.status import feed_progress
 from headrace.cli.stop import Stop
-from headrace.engine.connectors.checking import check_app
+from headrace.engine.connectors.checking import NOT_ASKED, check_app
 from headrace.engine.connectors.control import FOLDER as CONNECT
 from headrace.engine.connectors.control import Control, Wishes, reported
 from headrace.engine.connectors.offsets import forget_offset, offsets_of, set_offset
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from headrace.app import App
 
 LOOK_SECONDS = 0.5
+_OK: dict[str | None, bool | None] = {None: True, NOT_ASKED: None}
+_SAID: dict[Any, str] = {True: "yes", False: "no", None: "not asked"}
 COLUMNS = ["connector", "kind", "state", "worker", "rows", "dead", "error"]
 
 
@@ -198,20 +200,25 @@ def check(target: str, *, storage: Path | None, as_json: bool) -> None:
     """Check the connectors of FILE or DIR before anything starts; nothing is created or changed.
 
     Each feed is asked outside whether it is reachable, takes the credentials, and has what is read; the columns there
-    are compared with those that the program declares, and these with the topic. Each sink is asked where it can tell.
+    are compared with those that the program declares, and these with the topic. Each sink is asked where it can tell;
+    the others are "not asked".
     """
     apps, _ = _apps(target, storage)
     found = [
-        {"connector": name if len(apps) == 1 else f"{app.name}/{name}", "ok": problem is None, "problem": problem}
+        {
+            "connector": name if len(apps) == 1 else f"{app.name}/{name}",
+            "ok": _OK.get(problem, False),
+            "problem": problem,
+        }
         for app in apps
         for name, problem in check_app(app)
     ]
     if as_json:
         say_json({"connectors": found})
     else:
-        say_rows([row | {"ok": "yes" if row["ok"] else "no", "problem": row["problem"] or ""} for row in found],
+        say_rows([row | {"ok": _SAID[row["ok"]], "problem": row["problem"] or ""} for row in found],
                  ["connector", "ok", "problem"])  # fmt: skip
-    wrong = [str(row["connector"]) for row in found if not row["ok"]]
+    wrong = [str(row["connector"]) for row in found if row["ok"] is False]
     if wrong:
         raise ConfigsWrong(f"{counted(len(wrong), 'connector')} cannot run so: {', '.join(wrong)}")
 

@@ -106,6 +106,10 @@ class TwoPhaseStore(SharedSink, Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Ask whether it could be prepared, changing nothing; raises as `prepare` does."""
+        ...
+
     def branch(self, sinks: Mapping[str, Sink], *, writer: str, fault: Callable[[str], None]) -> Branch:
         """Return what writes to some tables of its database; it is not connected yet."""
         ...
@@ -180,6 +184,11 @@ class TwoPhaseTable(SharedSink):
 
         """
         self.store.prepare(clock=clock)
+        self.store.check_two_phase()
+
+    def check(self) -> None:
+        """Ask whether it could be prepared; raises as `prepare` does."""
+        self.store.check()
         self.store.check_two_phase()
 
     def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:

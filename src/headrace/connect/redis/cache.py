@@ -149,6 +149,17 @@ class RedisCache(StoreSink):
         more = pa.array([not known.issuperset(each) for each in hashes], pa.bool_())
         return pc.if_else(more, pa.scalar(None, pa.string()), encode(pa.record_batch(columns)))
 
+    def check(self) -> None:
+        """Ask whether the server answers and takes the user.
+
+        Raises:
+            Unavailable: it does not answer.
+            AccessRefused: it refuses the user.
+
+        """
+        with failures(self.where), self.address.client() as client:
+            client.exists(self.prefix)
+
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from headrace.dsl.app import App
 
 
+NOT_ASKED = "it cannot tell before it runs"
+"""What `check_app` says of a sink that has no `check`."""
+
+
 def check_app(app: App) -> Iterator[tuple[str, str | None]]:
     """Yield the connectors of an app, feeds by their topics and then sinks, each with what is wrong; None: nothing."""
     plan = app.plan()
@@ -30,7 +34,7 @@ def check_app(app: App) -> Iterator[tuple[str, str | None]]:
         for sink in plan.sinks:
             check = getattr(sink.connector, "check", None)
             if sink.connector is not None:
-                yield sink.name, _problem(check) if callable(check) else None
+                yield sink.name, _problem(check) if callable(check) else NOT_ASKED
 
 
 def _problem(check: Callable[[], str | None]) -> str | None:

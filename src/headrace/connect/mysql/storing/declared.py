@@ -99,6 +99,10 @@ class MysqlTable(StoreSink, SharedSink):
         del clock
         prepare(self.address, self.target)
 
+    def check(self) -> None:
+        """Ask whether the server answers and the table, if it is there, stores the rows; raises as `prepare` does."""
+        prepare(self.address, self.target, creates=False)
+
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer of this table alone."""
         return SharedSink.open(self, writer=writer, clock=clock)

@@ -55,8 +55,8 @@ class Target:
         """Return the name, quoted."""
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
-    def make(self, sql: pymysql.Connection[Any], created: str) -> None:
-        """Create the table, or check it; `created` is where tables are noted before we create them.
+    def make(self, sql: pymysql.Connection[Any], created: str | None) -> None:
+        """Create the table, or check it; `created` is where tables are noted before we create them, None: we do not.
 
         Raises:
             StoreDiffers: it cannot store the rows of the step.
@@ -66,8 +66,9 @@ class Target:
             cursor.execute(_TABLE, [self.schema, self.name])
             found = cursor.fetchone()
             if found is None:
-                cursor.execute(_CREATED.format(created), [self.full_name])
-                cursor.execute(self.statement())
+                if created is not None:
+                    cursor.execute(_CREATED.format(created), [self.full_name])
+                    cursor.execute(self.statement())
                 return
             cursor.execute(_COLUMNS, [self.schema, self.name])
             columns = [_Column(*row) for row in cursor.fetchall()]

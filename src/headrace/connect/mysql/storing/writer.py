@@ -62,8 +62,8 @@ class Stored(NamedTuple):
     changes: bool
 
 
-def prepare(address: MysqlAddress, target: Target) -> None:
-    """Create what is missing of ours and the table, or check it.
+def prepare(address: MysqlAddress, target: Target, *, creates: bool = True) -> None:
+    """Create what is missing of ours and the table, or check it; without `creates` only check what is there.
 
     Raises:
         StoreDiffers: the table cannot store the rows, nothing may be created, or the server is no MariaDB of 10.5 on.
@@ -73,8 +73,9 @@ def prepare(address: MysqlAddress, target: Target) -> None:
     sql = address.open()
     try:
         _check_version(sql, str(address))
-        make_ours(sql, address)
-        target.make(sql, _named(address, CREATED))
+        if creates:
+            make_ours(sql, address)
+        target.make(sql, _named(address, CREATED) if creates else None)
     except pymysql.Error as error:
         raise as_ours(error, str(address), epoch=-1) from error
     finally:

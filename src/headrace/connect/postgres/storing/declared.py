@@ -11,7 +11,7 @@ from headrace.connect.postgres.storing.branch import PostgresBranch, check_two_p
 from headrace.connect.postgres.storing.comparing import compare
 from headrace.connect.postgres.storing.tables import Target
 from headrace.connect.postgres.storing.types import declared
-from headrace.connect.postgres.storing.writer import SCHEMA, PostgresWriter, Stored, prepare
+from headrace.connect.postgres.storing.writer import SCHEMA, PostgresWriter, Stored, check, prepare
 from headrace.connect.sink import SharedSink, SharedWriter
 from headrace.connect.store import StoreSink
 
@@ -106,6 +106,10 @@ class PostgresTable(StoreSink, SharedSink):
         """
         del clock
         prepare(self.address, self.target)
+
+    def check(self) -> None:
+        """Ask whether it could be prepared: the same is done, and taken back; raises as `prepare` does."""
+        check(self.address, self.target)
 
     def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
         """Return how the table differs; it is compared in the database, and brought level in one transaction.

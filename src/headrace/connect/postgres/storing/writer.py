@@ -88,6 +88,16 @@ def prepare(address: PostgresAddress, target: Target) -> None:
         raise as_ours(error, str(address), epoch=-1) from error
 
 
+def check(address: PostgresAddress, target: Target) -> None:
+    """Do what `prepare` does, and take it back; raises as it does."""
+    try:
+        with address.open() as sql, sql.transaction(force_rollback=True):
+            make_ours(sql, str(address))
+            target.make(sql)
+    except psycopg.Error as error:
+        raise as_ours(error, str(address), epoch=-1) from error
+
+
 def make_ours(sql: psycopg.Connection, where: str) -> None:
     """Create the schema `headrace` with its tables.
 
