@@ -23,7 +23,7 @@ from headrace.base.time import ManualClock
 from headrace.connect import parquet
 from headrace.connect.parquet.manifest import Manifest
 from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
-from headrace.testing import Driver, check_sink
+from headrace.testing import Crash, Driver, check_sink
 
 BOTH = pytest.mark.parametrize("table", [False, True], ids=["stream", "table"])
 SIZES = pytest.mark.parametrize(
@@ -87,6 +87,28 @@ def test_who_lists_the_folder_sees_each_row_once_at_any_crash(make, monkeypatch)
         return sink, read
 
     check_crashes(listing, table=False)
+
+
+def test_who_lists_the_folder_sees_each_row_once_after_a_compaction_that_was_killed(make):
+    """Its file is there without a manifest that names it; the app goes on, and finishes other runs."""
+
+    def killed(point):
+        if point == "after_gathering":
+            raise Crash(point)
+
+    sink, read = make(8_000)
+    sink = for_rows(sink, table=False)
+    sink.prepare(clock=ManualClock())
+    writer = sink.open(writer="app/1/sink", clock=ManualClock())
+    for epoch in range(40):
+        writer.publish(epoch, batches([(100 * epoch + at, "x", False) for at in range(4)], table=False))
+        if epoch == 2:
+            with pytest.raises(Crash):
+                parquet.compact(sink.path, clock=ManualClock(), fault=killed)
+        early = [row["id"] for row in listed(Path(sink.path))]
+        assert len({*early}) == len(early)
+    parquet.compact(sink.path, clock=ManualClock())
+    assert len(listed(Path(sink.path))) == len(read()) == 160
 
 
 @BOTH

@@ -94,13 +94,14 @@ def _merge(
 
 
 def _append(root: Path, manifest: Manifest, parts: Sequence[DataFile], partition: str, *, finish: bool) -> None:
-    """Put runs of a stream into one file. Its name follows from its first run, so after a crash it is replaced."""
+    """Put runs of a stream into one file. Without a manifest that names it, its name is that of the next finished one.
+
+    So a file that a crash has left where lists find it is replaced, whichever runs the next one has.
+    """
     first = min(each.run for each in parts)
     at = _inside("" if finish else FILES, partition)
-    name = (
-        f"{at}/rows-{first:012d}.parquet" if finish else f"{at}/gathered-{first:012d}-{manifest.next_run:012d}.parquet"
-    )
-    name = name.lstrip("/")
+    gathered = f"gathered-{first:012d}-{manifest.next_run:012d}"
+    name = f"{at}/{f'rows-{_next_finished(manifest, partition):012d}' if finish else gathered}.parquet".lstrip("/")
     beside = f"{FILES}/{PurePosixPath(name).name}.new"
     if finish and len(parts) == 1:
         rows, size = parts[0].rows, parts[0].bytes
@@ -116,6 +117,12 @@ def _append(root: Path, manifest: Manifest, parts: Sequence[DataFile], partition
     manifest.next_run += 1
     run = max(each.run for each in parts)
     _replace(manifest, parts, [DataFile(name, partition, run, rows, size, finished=finish)])
+
+
+def _next_finished(manifest: Manifest, partition: str) -> int:
+    """Return the number after those that the names of a partition's finished files have."""
+    names = (PurePosixPath(each.path).stem for each in manifest.files if each.finished and each.partition == partition)
+    return max((int(name.rpartition("-")[2]) for name in names), default=-1) + 1
 
 
 def _place(root: Path, beside: str, name: str) -> None:
