@@ -14,7 +14,7 @@ from crashing_sinks import Kept, check_each_crash, check_zombie, for_rows
 import headrace as hr
 from budget import fast
 from headrace.base.errors import InvalidPlan
-from headrace.base.outside import Unavailable
+from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.time import ManualClock
 from headrace.connect import duckdb as files
 from headrace.connect.store import StoreDiffers, WriterFenced
@@ -111,6 +111,38 @@ def test_two_tables_of_an_app_follow_and_types_survive(tmp_path):
     assert kept[0]["at"].isoformat() == "2024-05-01T10:00:00+00:00"
     (day,) = rows_of(str(path), "days")
     assert (day["n"], str(day["sold"])) == (3, "37.5000")
+
+
+def test_a_table_that_was_dropped_while_the_app_was_stopped_is_missed(tmp_path):
+    """It is not gone on with after a gap; a repair of it brings it level, and the app goes on."""
+    path = tmp_path / "shop.duckdb"
+
+    def run(*ids):
+        app = hr.App("shop")
+        items = app.table("items", "id int", key="id")
+        items.to(files.table(path, "Items"))
+        items.where("id < 2").to(files.table(path, "few"))
+        with Driver(app, storage=tmp_path / "storage") as driver:
+            driver.send("items", *({"id": each} for each in ids))
+            driver.run()
+        return app
+
+    run(2)  # nothing for "few"
+    with duckdb.connect(path) as sql:
+        sql.execute("DROP TABLE few")
+    run(1)
+    with duckdb.connect(path) as sql:
+        sql.execute("DROP TABLE items")
+    for _ in range(2):
+        with pytest.raises(OutputLost, match='"Items"'):
+            run(3)
+    sink = files.table(path, "items").for_step(
+        schema=pa.schema([("id", pa.int32())]), key=("id",), is_table=True, sealed=frozenset()
+    )
+    assert sink.compare(iter([pa.record_batch({"id": pa.array([1, 2], pa.int32())})]), repair=True).missing == 2
+    run(3)
+    assert sorted(row["id"] for row in rows_of(path, "items")) == [1, 2, 3]
+    assert rows_of(path, "few") == [{"id": 1}]
 
 
 @pytest.mark.parametrize("name", ["changes", "Batch", "wanted"])

@@ -17,7 +17,7 @@ import duckdb
 from headrace.base.disk import says_full
 from headrace.base.errors import InvalidArgument
 from headrace.base.names import quote
-from headrace.base.outside import Unavailable
+from headrace.base.outside import OutputLost, Unavailable
 from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SharedSink, SharedWriter
 from headrace.connect.store import (
@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DuckdbTable", "table"]
 
-MARKS = "_headrace_marks"
+MARKS, CREATED = "_headrace_marks", "_headrace_created"
+"""Epochs by writer; and tables that we have created, and nothing was written to: who has written to them before has
+lost them."""
 _CHANGES, _GIVEN, _WANTED = "_headrace_changes", "_headrace_batch", "_headrace_wanted"
+_IS_THERE = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
 _BATCH = 50_000
 _OTHER = "not a valid duckdb database"
 _BUSY = ("could not set lock", "conflicting lock", "already open", "same database file with a different configuration")
@@ -104,6 +107,9 @@ class DuckdbTable(StoreSink, SharedSink):
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with opened(self.path) as sql:
             sql.register(_WANTED, self.columns.empty_table())
+            sql.execute(f"CREATE TABLE IF NOT EXISTS {CREATED} (table_name VARCHAR)").fetchall()
+            if not sql.execute(_IS_THERE, [self.table]).fetchall():
+                sql.execute(f"INSERT INTO {CREATED} VALUES (lower(?))", [self.table]).fetchall()
             sql.execute(f"CREATE TABLE IF NOT EXISTS {quote(self.table)} AS SELECT * FROM {_WANTED}").fetchall()
             there = sql.execute(f"DESCRIBE {quote(self.table)}").fetchall()
             wanted = sql.execute(f"DESCRIBE SELECT * FROM {_WANTED}").fetchall()
@@ -154,6 +160,7 @@ class DuckdbWriter(SharedWriter):
             sql.execute(
                 f"CREATE TABLE IF NOT EXISTS {MARKS} (writer VARCHAR, epoch BIGINT, generation BIGINT)"
             ).fetchall()
+            sql.execute(f"CREATE TABLE IF NOT EXISTS {CREATED} (table_name VARCHAR)").fetchall()
             mark = self._mark(sql)
             self.last, held = mark or (-1, 0)
             self.generation = held + 1
@@ -162,6 +169,20 @@ class DuckdbWriter(SharedWriter):
     def last_epoch(self) -> int | None:
         """Return the last epoch that the file has."""
         return self.last
+
+    def check_published(self, epochs: Mapping[str, int]) -> None:
+        """Check that no table to which rows were written had to be created anew.
+
+        Raises:
+            OutputLost: one was.
+            Unavailable: another process has the file open.
+
+        """
+        with opened(self.path) as sql:
+            created = {name for (name,) in sql.execute(f"SELECT table_name FROM {CREATED}").fetchall()}
+        lost = [sink for name in epochs if (sink := self.tables[name]).table.lower() in created]
+        if lost:
+            raise OutputLost(f"{lost[0].where} was gone, and had to be created anew")
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
         """Write an epoch in one transaction.
@@ -194,6 +215,7 @@ class DuckdbWriter(SharedWriter):
     def _write(self, sql: duckdb.DuckDBPyConnection, sink: DuckdbTable, batches: Iterator[pa.RecordBatch]) -> None:
         names = ", ".join(map(quote, sink.columns.names))
         table = quote(sink.table)
+        sql.execute(f"DELETE FROM {CREATED} WHERE table_name = lower(?)", [sink.table]).fetchall()
         if not sink.is_table:
             for batch in batches:
                 sql.register(_GIVEN, batch)
