@@ -113,3 +113,13 @@ def test_what_columns_do_not_cover_is_left_to_sql(monkeypatch):
     assert staged_by_columns(stage_of(both, "changelog", key), [both]) is None  # hashes that collide
     monkeypatch.setattr(staged_columns, "MOST_ROWS", 1)
     assert staged_by_columns(stage_of(both, "rows", key), [both]) is None
+
+
+@pytest.mark.parametrize("name", ["_nth", "_NTH", "rows", "_row"])
+def test_a_column_of_any_name_loses_no_row_of_a_changelog(name):
+    schema = pa.schema([("k", pa.int32()), (name, pa.int32())])
+    op = Stage(step="s", inputs=(0,), sink="s", schema=schema, form="changelog", key=("k",), net=True)
+    ones = pa.array([1, 1, 1], pa.int32())
+    rows = pa.table([pa.array([1, 2, 3], pa.int32()), pa.array([1, 2, 7], pa.int32()), ones, pa.array([0, 0, 0])],
+                    names=["k", name, "_weight", "_time"])  # fmt: skip
+    assert by_sql(op, [rows]).column(name).to_pylist() == [1, 2, 7]

@@ -18,6 +18,7 @@ TIME = pa.field("_time", pa.int64())
 WEIGHT = pa.field("_weight", pa.int32())
 DELETED = pa.field("_deleted", pa.bool_())
 BEFORE = "_before"
+_NTH = "_headrace_nth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +94,8 @@ def _changelog(op: Stage, source: str) -> str:
     window = f"({by}ORDER BY _weight DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
     packed = ", ".join(f"{name} := {name}" for name in columns)
     before = f", last(CASE WHEN _weight < 0 THEN struct_pack({packed}) END) OVER {window} AS {BEFORE}"
-    kept = f"SELECT *, row_number() OVER {window} AS _nth{before if op.before else ''} FROM {source}"
+    kept = f"SELECT *, row_number() OVER {window} AS {_NTH}{before if op.before else ''} FROM {source}"
     emptied = [f"CASE WHEN _weight > 0 THEN {name} END AS {name}" if name in others else name for name in columns]
     order = ", ".join(["_time", *key])
     found = [*emptied, "_time", "_weight < 0 AS _deleted", *([BEFORE] if op.before else [])]
-    return f"SELECT {', '.join(found)} FROM ({kept}) WHERE _nth = 1 ORDER BY {order}"
+    return f"SELECT {', '.join(found)} FROM ({kept}) WHERE {_NTH} = 1 ORDER BY {order}"
