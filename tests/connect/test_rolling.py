@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import shutil
 import threading
@@ -192,3 +193,15 @@ def test_the_last_epoch_is_right_while_a_file_ends(tmp_path):
     ending.join()
     assert writer.last_epoch() == 0
     writer.close()
+
+
+def test_a_column_whose_name_has_line_breaks_is_in_one_header(tmp_path):
+    app = hr.App("shop")
+    app.stream("items", 'id int, `a\n"b"\n` string').to(files.rolling(tmp_path / "out", format="csv"))
+    with Driver(app) as driver:
+        for number in range(3):
+            driver.send("items", {"id": number, 'a\n"b"\n': "x\ny"})
+            driver.run()
+    (file,) = (each for each in (tmp_path / "out").iterdir() if each.is_file())
+    with file.open(newline="") as lines:
+        assert [*csv.reader(lines)] == [["id", 'a\n"b"\n'], *([str(number), "x\ny"] for number in range(3))]

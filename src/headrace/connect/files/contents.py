@@ -86,7 +86,7 @@ class LineContents(NamedTuple):
 
     def _behind_header(self, place: OpenPlace, part: Stored) -> int:
         size = _HEADER_BYTES
-        while not (end := place.read(part, 0, size).find(b"\n") + 1):
+        while not (end := _first_line(place.read(part, 0, size))):
             size *= 2
         return end
 
@@ -113,6 +113,14 @@ class ParquetContents(NamedTuple):
         schema = _opened(place, parts[0]).schema_arrow
         batches = (batch for part in parts for batch in _opened(place, part).iter_batches(_ROWS))
         self.write(file, batches, schema)
+
+
+def _first_line(text: bytes) -> int:
+    """Return where the first line of CSV ends, 0 if it does not: a name may have line breaks between quotes."""
+    end = text.find(b"\n") + 1
+    while end and text.count(b'"', 0, end) % 2:
+        end = text.find(b"\n", end) + 1
+    return end
 
 
 def _opened(place: OpenPlace, part: Stored) -> pq.ParquetFile:
