@@ -140,9 +140,9 @@ def test_a_key_of_several_columns_is_merged(tmp_path, kinds):
     assert rows == [(a, b, 2) for a, b in keys if (a, b) != keys[1]]
 
 
-@pytest.mark.parametrize("column", ["raw binary", "tags array<string>", "at struct<x:int>"])
+@pytest.mark.parametrize("column", ["raw binary", "price decimal(10,2)", "tags array<string>", "at struct<x:int>"])
 def test_a_delta_table_is_not_partitioned_by_what_has_no_text(tmp_path, column):
-    """The library reads bytes of a path as others than were written: a merge found no row, and each epoch added one."""
+    """The library writes -1.50 as `-1.-50`, and reads bytes of a path as others: a merge found no row and added one."""
     items = hr.App("shop").table("items", f"id int, {column}", key="id")
     with pytest.raises(InvalidPlan, match="cannot be partitioned"):
         items.to(delta.table(tmp_path / "items", partition_by=column.split()[0]))
@@ -211,3 +211,15 @@ def test_a_delta_table_stays_where_the_app_was_started(tmp_path, monkeypatch):
     writer.publish(0, batches([(1, "a", False)], table=False))
     assert rows_of(str(tmp_path / "started" / "lake")) == [{"id": 1, "text": "a"}]
     assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_a_delta_table_is_partitioned_by_negative_whole_decimals(tmp_path):
+    app = hr.App("shop")
+    items = app.table("items", "id int, price decimal(10,0)", key="id")
+    items.group_by("price").agg(n="count(*)").to(delta.table(tmp_path / "prices", partition_by="price"))
+    with Driver(app) as driver:
+        for prices in (("-5", "0"), ("-5", "7"), ("-5", "-5")):
+            driver.send("items", *({"id": number, "price": price} for number, price in enumerate(prices)))
+            driver.run()
+    found = deltalake.DeltaTable(tmp_path / "prices").to_pyarrow_dataset().to_table().to_pylist()
+    assert [(str(row["price"]), row["n"]) for row in found] == [("-5", 2)]

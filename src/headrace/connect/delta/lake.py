@@ -89,7 +89,7 @@ class DeltaLake(StoreSink):
             InvalidPlan: it has no such column to partition by, one of a type that has no text, or no other column.
 
         """
-        check_partitions(self.where, schema, self.partition_by, refused=pa.types.is_binary)
+        check_partitions(self.where, schema, self.partition_by, refused=_has_no_text)
         if schema.names and set(self.partition_by) >= set(schema.names):
             raise InvalidPlan(
                 f"{self.where} is to be partitioned by all columns of the step",
@@ -256,6 +256,11 @@ class LakeWriter(SinkWriter):
 
     def close(self) -> None:
         """Do nothing: nothing is open between epochs."""
+
+
+def _has_no_text(kind: pa.DataType) -> bool:
+    """Whether the library writes values of a type wrongly as the text of a partition: -1.50 becomes `-1.-50`."""
+    return bool(pa.types.is_binary(kind) or (pa.types.is_decimal(kind) and kind.scale > 0))
 
 
 def _quoted(name: str) -> str:
