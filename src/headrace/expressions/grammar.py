@@ -8,6 +8,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.tokens import TokenType
 
 from headrace.base.errors import InvalidExpression
 from headrace.base.names import is_unicode
@@ -19,6 +20,12 @@ SHOWN_PARTS, SHOWN_LEVELS = 60, 5
 """Errors show an expression of more parts by its outer levels alone: writing all of it at every level is quadratic."""
 _Parser: Any = Spark.parser_class
 _Tokenizer: Any = Spark.tokenizer_class
+_BITWISE = (
+    (TokenType.PIPE, exp.BitwiseOr),
+    (TokenType.CARET, exp.BitwiseXor),
+    (TokenType.AMP, exp.BitwiseAnd),
+)
+_COMPARISONS: dict[Any, Any] = _Parser.EQUALITY | _Parser.COMPARISON
 
 
 class Grammar(Spark):  # type: ignore[misc]
@@ -30,9 +37,37 @@ class Grammar(Spark):  # type: ignore[misc]
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
 
     class Parser(_Parser):  # type: ignore[misc]
-        """No function is special but those with a syntax of their own; and it ends soon, whatever it reads."""
+        """No function is special but those with a syntax of their own; and it ends soon, whatever it reads.
+
+        Operators bind as in Spark, not as in sqlglot: `||` as `+`, then shifts, `&`, `^`, `|`, then all comparisons
+        alike, and `is null`, `in`, `like` and `between` last.
+        """
 
         _steps = 0
+        TERM: ClassVar[dict[Any, Any]] = {**_Parser.TERM, TokenType.DPIPE: exp.DPipe}
+        BITWISE: ClassVar[dict[Any, Any]] = {}
+
+        def _parse_bitwise(self, level: int = 0) -> exp.Expression | None:
+            """Return what no comparison is outside of; the levels are those of `|`, `^` and `&`."""
+            if level == len(_BITWISE):
+                shifted: exp.Expression | None = super()._parse_bitwise()
+                return shifted
+            this, (sign, kind) = self._parse_bitwise(level + 1), _BITWISE[level]
+            while self._match(sign):
+                this = self.expression(kind(this=this, expression=self._parse_bitwise(level + 1)))
+            return this
+
+        def _parse_equality(self, *_: Any, **__: Any) -> exp.Expression | None:
+            """Return comparisons from left to right, and the predicates behind them."""
+            this = self._parse_bitwise()
+            while True:
+                before = self._index
+                if self._match_set(_COMPARISONS):
+                    this = self._build_predicate(_COMPARISONS[self._prev.token_type], this, self._parse_bitwise())
+                else:
+                    this = self._parse_range(this, parse_is=True)
+                if self._index == before:
+                    return this
 
         def _advance(self, *args: Any, **kwargs: Any) -> None:
             self._steps += 1

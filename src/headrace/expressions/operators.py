@@ -112,15 +112,31 @@ def _in(compiler: Compiling, tree: exp.Expression) -> Value:
 def _like(compiler: Compiling, tree: exp.Expression) -> Value:
     name = "ilike" if isinstance(tree, exp.ILike) else "like"
     if isinstance(tree.expression, exp.Any | exp.All):
-        raise compiler.unsupported(tree)
+        return _like_each(compiler, tree, name)
     result = call(compiler, name, [tree.this, tree.expression], shown(tree))
     if tree.args.get("negate"):
         return result.to(f"(NOT {result.sql})", k.BOOLEAN)
     return result
 
 
+def _like_each(compiler: Compiling, tree: exp.Expression, name: str) -> Value:
+    """Return `like any (…)` or `like all (…)`; `not like any` is that one of the patterns does not fit."""
+    given = tree.expression.this
+    patterns = given.expressions if isinstance(given, exp.Tuple) else [given.unnest()]
+    if not patterns:
+        raise compiler.unsupported(tree)
+    results = [call(compiler, name, [tree.this, pattern], shown(tree)) for pattern in patterns]
+    sign = "NOT " if tree.args.get("negate") else ""
+    word = " OR " if isinstance(tree.expression, exp.Any) else " AND "
+    columns = frozenset[str]().union(*(result.columns for result in results))
+    sql = word.join(f"({sign}{result.sql})" for result in results)
+    return Value(shown(tree), f"({sql})", k.BOOLEAN, columns, any(result.raises for result in results))
+
+
 def _escape(compiler: Compiling, tree: exp.Expression) -> Value:
     like = tree.this
+    if isinstance(like.expression, exp.Any | exp.All):
+        raise compiler.unsupported(tree)
     name = "ilike" if isinstance(like, exp.ILike) else "like"
     result = call(compiler, name, [like.this, like.expression, tree.expression], shown(tree))
     if like.args.get("negate"):

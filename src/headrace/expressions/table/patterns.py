@@ -197,6 +197,9 @@ ENTRIES: tuple[Function, ...] = (
         r"s like '\\%%'",
         "s like '/_%' escape '/'",
         "s not like '%a%'",
+        "s like any ('a%', t)",
+        "s not like all ('a%', '%b')",
+        notes="also `like any (…)`, `like some (…)` and `like all (…)`",
     ),
     built("ilike", "string, string, [word]", _like(fold=True), "s ilike 'A%'", "s ilike t"),
     built(
