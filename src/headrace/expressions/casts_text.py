@@ -9,8 +9,11 @@ _JAVA_PAD = r"[\x00-\x20]*"  # what Java trims before it reads a fraction
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FAR = 99  # places: a point that is moved farther makes every decimal 0, or too large
 _DAY = r"([+-]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
-_CLOCK = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?"
-_ZONE = r"(?: *(Z|UTC|GMT|(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{2})?))?"
+_HOURS = "(?:1[0-7]|0[0-9])"
+_SHIFT = rf"[+-](?:{_HOURS}|[0-9]|(?:{_HOURS}|[0-9]):[0-5]?[0-9]|(?:{_HOURS}|[0-9]):[0-5][0-9]:[0-5][0-9]"
+_SHIFT += rf"|{_HOURS}[0-5][0-9](?:[0-5][0-9])?|18(?::?00){{0,2}}|18:0)"
+_ZONE = rf"(?: *(Z|(?:UTC|GMT|UT)(?:{_SHIFT})?|{_SHIFT}))?"
+_CLOCK = rf"([0-9]{{1,2}})(?::([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:\.([0-9]*))?{_ZONE})?)?"
 
 
 def integral_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
@@ -95,12 +98,12 @@ def date_from_text(sql: str, *, fail: str) -> str:
 
 
 def timestamp_from_text(sql: str, *, zoned: bool, fail: str) -> str:
-    """Return SQL that reads a timestamp: a date, or a date and a time, then perhaps `Z`, `UTC` or `+hh:mm`.
+    """Return SQL that reads a timestamp: a date, perhaps a time, and behind its seconds perhaps `Z`, `UTC` or `+hh:mm`.
 
     Names of regions and times without a date are not read: they raise. Without `zoned`, the zone is not applied.
     """
     fast = "[0-9]{4}-[0-9]{2}-[0-9]{2} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?"
-    pattern = f"{_PAD}{_DAY}(?:[ T](?:{_CLOCK}{_ZONE})?)?)?)?{_PAD}"
+    pattern = f"^{_PAD}{_DAY}(?:[ T]{_CLOCK})?)?)?{_PAD}$"
     year, month, day, hour, minute, second = (_part(sql, pattern, i, "1" if i <= 3 else "0") for i in range(1, 7))  # noqa: PLR2004
     micros = f"CAST(left(rpad(regexp_extract({sql}, {literal(pattern)}, 7), 6, '0'), 6) AS BIGINT)"
     zone = f"regexp_extract({sql}, {literal(pattern)}, 8)"
@@ -128,7 +131,13 @@ def _part(sql: str, pattern: str, group: int, default: str = "1") -> str:
 
 
 def _zone_micros(zone: str) -> str:
-    hours = f"CAST('0' || regexp_extract({zone}, '[+-]([0-9]{{1,2}})', 1) AS BIGINT)"
-    minutes = f"CAST('0' || regexp_extract({zone}, '[+-][0-9]{{1,2}}:?([0-9]{{2}})', 1) AS BIGINT)"
+    hours, minutes, seconds = (
+        f"CAST('0' || regexp_extract({zone}, '[+-]{part}', 1) AS BIGINT)"
+        for part in (
+            "([0-9]{1,2})",
+            "(?:[0-9]{2}|[0-9]:):?([0-9]{1,2})",
+            "(?:[0-9]{2}|[0-9]:):?[0-9]{2}:?([0-9]{2})",
+        )
+    )
     sign = f"CASE WHEN contains({zone}, '-') THEN -1 ELSE 1 END"
-    return f"({sign}) * ({hours} * 60 + {minutes}) * 60000000"
+    return f"({sign}) * (({hours} * 60 + {minutes}) * 60 + {seconds}) * 1000000"

@@ -72,7 +72,8 @@ def _read(kind: object, *, lenient: bool) -> Callable[[list[Value]], Value]:
         if len(values) > 1 and values[0].type == k.STRING:
             if not isinstance(values[1].constant, str):
                 raise Mismatch("the format must be a constant text")
-            timestamp = parsed(values[0], values[1].constant, lenient=lenient)
+            zoned = kind != k.TIMESTAMP_NTZ
+            timestamp = parsed(values[0], values[1].constant, lenient=lenient, zoned=zoned)
             timestamp = cast(timestamp, k.DATE) if kind == k.DATE else timestamp
             return Value("", timestamp.sql, kind, raises=timestamp.raises)
         if lenient and k.is_number(values[0].type):
