@@ -45,7 +45,8 @@ def _replace(values: Sequence[Value], _: pa.DataType) -> str:
 def _split_part(values: Sequence[Value], kind: pa.DataType) -> str:
     """Where the separator and the number are constants, several parts of a text come from one list of all of them."""
     text, separator, number = values
-    if separator.constant and isinstance(number.constant, int) and number.constant:
+    constant = isinstance(separator.constant, str) and isinstance(number.constant, int)
+    if constant and separator.constant and number.constant:
         parts = f"string_split({text.sql}, {separator.sql})"
         return f"coalesce(list_extract({parts}, {number.sql}), left({text.sql}, 0))"
     return expand(_SPLIT_PART, values, kind)
@@ -98,6 +99,7 @@ ENTRIES: tuple[Function, ...] = (
         "split_part(s, 'b', 1)",
         "split_part(s, 'b', 2)",
         "split_part(s, t, i)",
+        "split_part(s, t, 1)",
         "split_part(s, ' ', -1)",
         "split_part(s, '', 1)",
         raises=True,
