@@ -305,3 +305,20 @@ def test_a_number_out_of_range_is_a_dead_letter_and_no_infinity():
         assert "the field k is out of the range of DOUBLE: 1e400" in reasons[0]
         assert "the field f is out of the range of FLOAT: -1e300" in reasons[1].replace("1e+300", "1e300")
         assert reasons[2] == reasons[3] == 'the event time "at" is null'
+
+
+@pytest.mark.parametrize("kind", ["string", "int", "array<string>", "map<string,int>"])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_a_record_that_nests_deeply_is_read_or_a_dead_letter(opening, kind):
+    """At any depth: never an error of the reader's, which would stop the app at that record."""
+    schema = as_schema(f"s {kind}")
+    deep = [opening * depth + end + ("]" if opening == "[" else "}") * depth for depth in (300, 480, 499, 501, 900)
+            for end in ("1", '"\\u00e9"')]  # fmt: skip
+    values = pa.array([f'{{"s":{text}}}'.encode() for text in [*deep, "1", "[1]"]])
+    fast, slow = Scanned(values, schema).formatted(), exact(values, schema)
+    assert fast.good.to_pylist() == slow.good.to_pylist()
+    assert fast.reasons.to_pylist() == slow.reasons.to_pylist()
+    assert fast.rows.equals(slow.rows)
+    if kind == "string":
+        assert fast.good.to_pylist() == [True] * 6 + [False] * 4 + [True] * 2
+        assert fast.rows.column("s")[0].as_py() == deep[0]

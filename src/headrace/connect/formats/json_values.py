@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 NO_OBJECT = "it is no JSON object"
 MANY_DIGITS = 400
 """Numbers of more digits are not written out: their exponents may be made to fill the memory."""
+DEEPEST = 500
+"""So many lists and objects may be inside each other in a record."""
+_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 _NO_FINITE = re.compile(r"[-+]?(nan|inf(inity)?)", re.IGNORECASE)
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -74,12 +77,23 @@ def record(text: bytes | None) -> dict[str, Any]:
 
     """
     try:
-        found = None if text is None else parsed(text.decode())
+        found = None if text is None or _is_too_deep(text) else parsed(text.decode())
     except ValueError as error:  # of UTF-8 as well
         raise BadValue(NO_OBJECT) from error
     if not isinstance(found, dict):
         raise BadValue(NO_OBJECT)
     return found
+
+
+def _is_too_deep(text: bytes) -> bool:
+    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+        return False
+    depth = 0
+    for found in _BRACKET.finditer(text):
+        depth += (found[0] in b"[{") - (found[0] in b"]}")
+        if depth > DEEPEST + 1:  # the record itself is one
+            return True
+    return False
 
 
 @cache
@@ -246,13 +260,27 @@ def json_text_of(value: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, list):
-        return f"[{','.join(map(_written, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{json.dumps(k, ensure_ascii=False)}:{_written(v)}' for k, v in value.items())}}}"
-    return json.dumps(value, ensure_ascii=False)
+    """Return JSON without blanks; not by recursion: what records have inside each other is deeper than our stack."""
+    parts: list[str] = []
+    waiting: list[tuple[bool, Any]] = [(False, value)]
+    while waiting:
+        is_text, each = waiting.pop()
+        if is_text or isinstance(each, Number):
+            parts.append(str(each))
+        elif isinstance(each, list):
+            waiting.append((True, "]"))
+            for place in range(len(each) - 1, -1, -1):
+                waiting += [(False, each[place]), (True, "," if place else "[")]
+            parts += ["["] if not each else []
+        elif isinstance(each, dict):
+            waiting.append((True, "}"))
+            for place, (name, inner) in reversed(list(enumerate(each.items()))):
+                written = f"{json.dumps(name, ensure_ascii=False)}:"
+                waiting += [(False, inner), (True, ("," if place else "{") + written)]
+            parts += ["{"] if not each else []
+        else:
+            parts.append(json.dumps(each, ensure_ascii=False))
+    return "".join(parts)
 
 
 def _refuse(why: str, value: Any) -> NoReturn:
@@ -261,8 +289,16 @@ def _refuse(why: str, value: Any) -> NoReturn:
 
 
 def _check_unicode(value: Any) -> None:
+    waiting = [value]
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        while waiting:
+            each = waiting.pop()
+            if isinstance(each, str):
+                each.encode()
+            elif isinstance(each, dict):
+                waiting += [*each, *each.values()]
+            elif isinstance(each, list | tuple):
+                waiting += each
     except UnicodeEncodeError as error:
         raise ValueError("half a character of Unicode") from error
 
