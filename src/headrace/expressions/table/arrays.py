@@ -169,8 +169,9 @@ def _try_element(values: list[Value]) -> Value:
 
 def _sequence(values: list[Value]) -> Value:
     start, stop, *given = values
-    if given and k.is_interval(given[0].type):
-        return _sequence_in_time(start, stop, given[0])
+    in_time = all(k.is_timestamp(value.type) or value.type == k.DATE for value in (start, stop))
+    if (given and k.is_interval(given[0].type)) or (in_time and not given):
+        return _sequence_in_time(start, stop, given[0] if given else None)
     kind: pa.DataType | None = k.NULL
     for value in values:
         kind = common_type(kind, value.type) if kind is not None else None
@@ -196,13 +197,14 @@ def _steps(start: str, stop: str, step: str, template: str) -> str:
     )
 
 
-def _sequence_in_time(start: Value, stop: Value, step: Value) -> Value:
+def _sequence_in_time(start: Value, stop: Value, step: Value | None) -> Value:
+    """Return times with a step between; without one, days up or down."""
     dates = start.type == stop.type == k.DATE
     if not all(k.is_timestamp(value.type) or value.type == k.DATE for value in (start, stop)):
         raise Mismatch("a sequence with an interval is of dates or timestamps")
-    if dates and step.type == k.INTERVAL:
+    if dates and step is not None and step.type == k.INTERVAL:
         raise Mismatch("a sequence of dates takes days or months", hint="Cast the dates to timestamp.")
-    if step.type == k.MONTHS or not isinstance(step.constant, int) or step.constant == 0:
+    if step is not None and (step.type == k.MONTHS or not isinstance(step.constant, int) or step.constant == 0):
         raise Mismatch(
             "the step of a sequence in time is a constant of days or less", hint="For example interval 1 day."
         )
@@ -210,11 +212,16 @@ def _sequence_in_time(start: Value, stop: Value, step: Value) -> Value:
     if start.type != stop.type:
         raise Mismatch("the start and the end of a sequence have the same type")
     a, b = (f"CAST(epoch_us(CAST({value.sql} AS TIMESTAMP)) AS HUGEINT)" for value in (start, stop))
-    size = f"{step.constant}::HUGEINT"
+    size = f"{step.constant}::HUGEINT" if step else f"(CASE WHEN {a} <= {b} THEN {_DAY} ELSE -{_DAY} END)::HUGEINT"
     moment = f"make_timestamp(CAST({a} + __i * {size} AS BIGINT))"
     element = f"CAST({moment} AS DATE)" if dates else moment
     sql = _steps(a, b, size, f"list_transform({{}}, lambda __i: {element})")
     return Value("", sql, pa.list_(start.type if not dates else kind), raises=True)
+
+
+def one_zero(sql: str, kind: pa.DataType) -> str:
+    """Return SQL for a key of `map` and `map_from_entries`, where -0.0 is 0.0; other functions of Spark's keep it."""
+    return f"({sql} + 0.0::{k.sql_type(kind)})" if pa.types.is_floating(kind) else sql
 
 
 def ordered(array: Value, *, up: bool, nulls_first: bool) -> str:
@@ -265,7 +272,8 @@ ENTRIES: tuple[Function, ...] = (
     built("try_element_at", "array, =int", _try_element, "try_element_at(ints, i)", "try_element_at(texts, -1)"),
     built("sequence", "any, any, [any]", _sequence, "sequence(1, 5)", "sequence(b, b + 3S)", "sequence(b, 0, h)",
           "sequence(day, day + 3, interval 1 day)", "sequence(at, at + interval 3 hours, interval 90 minutes)",
-          "sequence(l, l, 0L)", notes="the step of dates and timestamps is a constant of days or less"),
+          "sequence(l, l, 0L)", "sequence(day, date_add(day, b % 3))", "sequence(at, at + interval 50 hours)",
+          notes="the step of dates and timestamps is a constant of days or less"),
     built("array_sort", "array", _array_sort, "array_sort(ints)", "array_sort(texts)", "array_sort(reals)",
           notes="without a function of two elements; nulls come last"),
 )  # fmt: skip

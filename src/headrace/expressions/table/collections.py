@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from headrace.expressions.casts import cast, raising
 from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
-from headrace.expressions.table.arrays import once, ordered
+from headrace.expressions.table.arrays import once, one_zero, ordered
 from headrace.expressions.values import Value
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def _map(values: list[Value]) -> Value:
     comparable(keys[0], "map")
     no_null = raising("NULL_MAP_KEY", "a map's key cannot be null")
     twice = raising("DUPLICATED_MAP_KEY", "a key stands twice in a map")
+    keys = [replace(key, sql=one_zero(key.sql, key.type)) for key in keys]
     names, things = (", ".join(value.sql for value in part) for part in (keys, items))
     checks = []
     if any(not key.is_constant or key.constant is None for key in keys):
@@ -236,7 +238,18 @@ ENTRIES: tuple[Function, ...] = (
     ),
     _extreme("min"),
     _extreme("max"),
-    built("map", "any...", _map, "map('a', i)", "map(s, i)", "map('a', i, 'b', l)", "map(s, i, t, j)", order="all"),
+    built(
+        "map",
+        "any...",
+        _map,
+        "map('a', i)",
+        "map(s, i)",
+        "map('a', i, 'b', l)",
+        "map(s, i, t, j)",
+        "map(d, i)",
+        "map_keys(map(f, i, f + 1, j))",
+        order="all",
+    ),
     entry("map_keys", "map", lambda v: pa.list_(v[0].type.key_type), "map_keys($1)", "map_keys(counts)"),
     entry("map_values", "map", lambda v: pa.list_(v[0].type.item_type), "map_values($1)", "map_values(counts)"),
     built(

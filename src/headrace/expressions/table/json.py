@@ -73,8 +73,9 @@ def _object(values: list[Value]) -> Value:
     text, path = values[0].sql, literal(_path(values[1].constant))
     found = _read(values[0], f"json_extract({text}, {path})")
     plain = _read(values[0], f"json_extract_string({text}, {path})")
+    nothing = "'null'" if path == literal("$") else "NULL"
     chosen = (
-        f"CASE json_type({found}) WHEN 'NULL' THEN NULL WHEN 'VARCHAR' THEN {plain}"
+        f"CASE json_type({found}) WHEN 'NULL' THEN {nothing} WHEN 'VARCHAR' THEN {plain}"
         f" WHEN 'DOUBLE' THEN {number_text(found)} ELSE CAST({found} AS VARCHAR) END"
     )
     return _guarded(values[0], chosen, k.STRING)
@@ -102,6 +103,7 @@ ENTRIES: tuple[Function, ...] = (
         _object,
         _CALL.format("$.a"),
         _CALL.format("$.a.b[1]"),
+        "get_json_object(nullif(substr(json, 1, 4), substr(json, 1, 1)), '$')",
         "get_json_object(json, '$[\\'a\\']')",
         _CALL.format("$[0].a"),
         "get_json_object(s, '$.a')",

@@ -11,6 +11,7 @@ from headrace.expressions.casts import cast, raising
 from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
+from headrace.expressions.table.arrays import one_zero
 from headrace.expressions.values import Value
 
 _NO_NULL = raising("NULL_MAP_KEY", "a map's key cannot be null")
@@ -83,6 +84,7 @@ def _from_entries(values: list[Value]) -> Value:
         raise Mismatch(f"map_from_entries takes an array of structs of two fields, not {k.shown(values[0].type)}")
     names = [field.name.replace("'", "''") for field in kind]
     key, item = (f"struct_extract(__s, '{name}')" for name in names)
+    key = one_zero(key, kind.field(0).type)
     entries = f"list_transform({values[0].sql}, lambda __s: struct_pack(key := {key}, value := {item}))"
     sql = f"(CASE WHEN list_count({values[0].sql}) = len({values[0].sql}) THEN {checked(entries)} END)"
     return Value("", sql, pa.map_(kind.field(0).type, kind.field(1).type), raises=True)
@@ -111,7 +113,8 @@ ENTRIES: tuple[Function, ...] = (
     built("map_from_arrays", "array, array", _from_arrays, "map_from_arrays(texts, ints)",
           "map_from_arrays(texts, texts)", "map_from_arrays(array(i, j), array(s, t))", "map_from_arrays(ints, texts)"),
     built("map_from_entries", "array", _from_entries, "map_from_entries(array(struct(i, s), struct(i, s)))",
-          "map_from_entries(map_entries(counts))", "map_from_entries(array(pair))"),
+          "map_from_entries(map_entries(counts))",
+          "map_from_entries(array(struct(d, s)))", "map_from_entries(array(pair))"),
     built("str_to_map", "string, [string], [string]", _from_text, "str_to_map(s)", "str_to_map('a:1,b:2,c')",
           "str_to_map(concat('x=', s, '&y=', t), '&', '=')", notes="delimiters are constants, not patterns"),
 )  # fmt: skip

@@ -115,6 +115,8 @@ ENTRIES: tuple[Function, ...] = (
         "char_length(t)",
         notes="in code points",
     ),
+    entry("octet_length", "=binary", "int", "CAST(octet_length($1) AS INTEGER)", "octet_length(bin)"),
+    entry("bit_length", "=binary", "int", "CAST(octet_length($1) * 8 AS INTEGER)", "bit_length(bin)"),
     entry("octet_length", "string", "int", "CAST(strlen($1) AS INTEGER)", "octet_length(s)"),
     entry("bit_length", "string", "int", "CAST(strlen($1) * 8 AS INTEGER)", "bit_length(s)"),
     built(
