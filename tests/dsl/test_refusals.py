@@ -149,6 +149,12 @@ REFUSED = {
         "[INVALID_WINDOW] a window of 1 hour cannot grow by 25 minutes",
         "a whole number of steps",
     ),
+    "a row in too many windows": (
+        lambda _: hr.hopping("1 day", "1 us", grace="0 s"),
+        "[INVALID_WINDOW] each row would be in 86,400,000,000 windows",
+        "hr.sliding",
+    ),
+    "a row in too many steps": (lambda _: hr.cumulating("1 day", "1 ms", grace="0 s"), "86,400,000 windows", "sliding"),
     "no gap": (
         lambda _: hr.session("0 s", grace="0 s"),
         "[INVALID_WINDOW] a session needs a gap above",

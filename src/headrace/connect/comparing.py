@@ -42,9 +42,7 @@ def compare_rows(
             kept, key = (", ".join(map(quote, some)) for some in (names, sink.key))
             changed = f"SELECT {kept}, false AS _deleted FROM changed"
             deleted = f"SELECT {gone}, true AS _deleted FROM {{}} GROUP BY {key}"
-            if sql.execute(
-                "FROM repeated LIMIT 1"
-            ).fetchall():  # a merge by key would change each of them, and keep all
+            if sql.execute("FROM repeated LIMIT 1").fetchall():  # a merge by key would change each, and keep all
                 _publish(sink, sql, deleted.format("repeated"))
             _publish(sink, sql, f"{changed} UNION ALL {deleted.format('extra')}")
         return differences

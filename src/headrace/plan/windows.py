@@ -12,6 +12,8 @@ from headrace.base.errors import PlanError
 from headrace.base.time import duration, show_duration
 
 Kind = Literal["tumbling", "hopping", "cumulating"]
+MOST_OVERLAPS = 100_000
+"""How many windows a row may be in: a window of a day for each second has 86,400."""
 
 
 class InvalidWindow(PlanError):
@@ -164,7 +166,7 @@ def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds", tim
     Raises:
         InvalidTime: a text is no duration, or no time zone.
         InvalidWindow: a length is not above zero, or no period of a calendar; the hop is longer than the size; or the
-            grace is below zero.
+            grace is below zero; or a row would be in more than 100,000 windows.
 
     """
     window = _window("hopping", (size, every, offset), grace, timezone)
@@ -174,7 +176,7 @@ def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds", tim
             detail="Rows between two windows would be in none.",
             hint=f'If that is meant, leave them out before: .where(…).window(hr.tumbling("{every}", grace=…)).',
         )
-    return window
+    return _of_few(window)
 
 
 def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
@@ -194,7 +196,7 @@ def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", t
     Raises:
         InvalidTime: a text is no duration, or no time zone.
         InvalidWindow: a length is not above zero, or no period of a calendar; the size is no multiple of the step, or
-            the grace is below zero.
+            the grace is below zero; or a row would be in more than 100,000 windows.
 
     """
     window = _window("cumulating", (size, step, offset), grace, timezone)
@@ -203,6 +205,17 @@ def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", t
             f"a window of {show_length(length(size))} cannot grow by {show_length(length(step))}",
             detail="The last step would end after the window.",
             hint='The size is a whole number of steps: hr.cumulating("1 hour", "10 minutes", grace=…).',
+        )
+    return _of_few(window)
+
+
+def _of_few(window: AlignedWindow) -> AlignedWindow:
+    """Return windows that overlap, if a row is in a number of them that can be kept."""
+    if window.size // window.every > MOST_OVERLAPS:
+        raise InvalidWindow(
+            f"each row would be in {window.size // window.every:,} windows",
+            detail=f"A row is in {MOST_OVERLAPS:,} at most.",
+            hint="Let windows begin less often; or hr.sliding(size, grace=…): only those that differ in their rows.",
         )
     return window
 
