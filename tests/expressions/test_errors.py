@@ -32,6 +32,7 @@ def error_of(make, text):
         ("p = 1", ["[WRONG_TYPE]", "boolean, int"]),
         ("upper(ints)", ["[WRONG_TYPE]", "upper does not take (array<int>)"]),
         ("substring(s)", ["[WRONG_TYPE]", "substring takes 2 to 3, not 1 arguments"]),
+        ("str_to_map(i)", ["[WRONG_TYPE]", "str_to_map does not take (int)"]),
         ("cast(i as date)", ["[WRONG_TYPE]", "int cannot be cast to date"]),
         ("cast(i as money)", ["money"]),
         ("counts = counts", ["[WRONG_TYPE]", "cannot compare a map"]),

@@ -48,3 +48,13 @@ def test_those_within_objects_and_arrays_keep_them_too():
         driver.send("t", {"body": '{"a": [12345678901234567890123, {"b": 7}]}'})
         driver.run()
         assert driver.view("out") == [{"v": '[12345678901234567890123,{"b":7}]', "n": 1}]
+
+
+def test_a_number_that_is_too_large_for_a_float_is_infinite():
+    app = hr.App("large")
+    read = "from_json(body, 'n float').n"
+    app.stream("t", "body string").select(v=f"cast({read} as string)").group_by("v").agg(n="count(*)").to_view("out")
+    with Driver(app) as driver:
+        driver.send("t", {"body": '{"n": 1e300}'}, {"body": '{"n": -1e300}'}, {"body": '{"n": 1.5}'})
+        driver.run()
+        assert sorted(row["v"] for row in driver.view("out")) == ["-Infinity", "1.5", "Infinity"]

@@ -109,8 +109,9 @@ def _atom(j: str, kind: pa.DataType) -> str:
         named = (
             f"CASE WHEN {text} = 'NaN' THEN 'nan' WHEN {text} IN {up} THEN 'inf' WHEN {text} IN {down} THEN '-inf' END"
         )
+        number = cast(Value("", f"CAST({j} AS DOUBLE)", k.DOUBLE), kind).sql
         return (
-            f"CASE WHEN {of_type} IN {_NUMBERS} THEN CAST(CAST({j} AS DOUBLE) AS {sql_type})"
+            f"CASE WHEN {of_type} IN {_NUMBERS} THEN {number}"
             f" WHEN {of_type} = 'VARCHAR' THEN CAST({named} AS {sql_type}) END"
         )
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):

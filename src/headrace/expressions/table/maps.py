@@ -115,6 +115,6 @@ ENTRIES: tuple[Function, ...] = (
     built("map_from_entries", "array", _from_entries, "map_from_entries(array(struct(i, s), struct(i, s)))",
           "map_from_entries(map_entries(counts))",
           "map_from_entries(array(struct(d, s)))", "map_from_entries(array(pair))"),
-    built("str_to_map", "string, [string], [string]", _from_text, "str_to_map(s)", "str_to_map('a:1,b:2,c')",
+    built("str_to_map", "=string, [=string], [=string]", _from_text, "str_to_map(s)", "str_to_map('a:1,b:2,c')",
           "str_to_map(concat('x=', s, '&y=', t), '&', '=')", notes="delimiters are constants, not patterns"),
 )  # fmt: skip
