@@ -61,6 +61,17 @@ def rows(*ids):
     return [{"id": each, "text": f"t{each}"} for each in ids]
 
 
+def crashed(broker, point):
+    """Append a row, then two more while there is a crash at a point, and return what was left."""
+    faults = Faults()
+    landing = opened(broker, fault=faults)
+    landing.append(rows(1), position=b"1")
+    faults.arm(point)
+    with pytest.raises(Crash):
+        landing.append(rows(2, 3), position=b"3")
+    return landing
+
+
 def test_a_feed_goes_on_where_it_was(broker):
     with closing(opened(broker)) as landing:
         assert landing.position() is None
@@ -76,12 +87,7 @@ def test_a_feed_goes_on_where_it_was(broker):
 
 @pytest.mark.parametrize("point", TRANSACTION_POINTS)
 def test_after_a_crash_the_position_is_that_of_the_rows(broker, point):
-    faults = Faults()
-    landing = opened(broker, fault=faults)
-    landing.append(rows(1), position=b"1")
-    faults.arm(point)
-    with pytest.raises(Crash):
-        landing.append(rows(2, 3), position=b"3")
+    crashed(broker, point)
     with closing(opened(broker)) as landing:
         at = int(landing.position())
         assert at == (3 if point == "after_transaction" else 1)
@@ -91,13 +97,7 @@ def test_after_a_crash_the_position_is_that_of_the_rows(broker, point):
 
 @pytest.mark.parametrize("point", ["in_transaction", "before_transaction_ends"])
 def test_an_append_that_is_interrupted_is_not_completed_by_closing_the_feed(broker, point):
-    faults = Faults()
-    landing = opened(broker, fault=faults)
-    landing.append(rows(1), position=b"1")
-    faults.arm(point)
-    with pytest.raises(Crash):
-        landing.append(rows(2, 3), position=b"3")
-    landing.close()
+    crashed(broker, point).close()
     with closing(opened(broker)) as landing:
         assert landing.position() == b"1"
     assert writing.ids(broker) == [1]
