@@ -60,17 +60,17 @@ def pivoted(context: Context, pivot: exp.Pivot, tree: exp.Expression, relation: 
 def _pivoted(context: Context, pivot: exp.Pivot, source: exp.From, relation: Relation) -> exp.Select:
     over, aggregates = pivot.args["fields"][0], pivot.expressions
     for each in aggregates:
-        if not is_aggregate(_unnamed(each), context):
+        if not is_aggregate(each.unalias(), context):
             raise UnsupportedQuery(sql_text(each), "a pivot has aggregates only")
         if len(aggregates) > 1 and not isinstance(each, exp.Alias):
             raise UnsupportedQuery(sql_text(each), "of several aggregates each needs a name", hint="sum(x) as total.")
     others = _others(relation, [over.this, *aggregates])
     items: list[exp.Expression] = [exp.Column(this=identifier(name)) for name in others]
     for value in over.expressions:
-        test, name = _test(over.this, _unnamed(value)), _value_name(value)
+        test, name = _test(over.this, value.unalias()), _value_name(value)
         for each in aggregates:
             column = name if len(aggregates) == 1 else f"{name}_{each.alias}"
-            items.append(exp.alias_(_of_rows(_unnamed(each), test, context), identifier(column)))
+            items.append(exp.alias_(_of_rows(each.unalias(), test, context), identifier(column)))
     group = exp.Group(expressions=[item.copy() for item in items[: len(others)]]) if others else None
     return exp.Select(expressions=items, from_=source, group=group)
 
@@ -107,10 +107,8 @@ def _unpivoted(pivot: exp.Pivot, source: exp.From, relation: Relation) -> exp.Se
     of, into = pivot.args["fields"][0], pivot.expressions
     if len(into) != 1 or not isinstance(into[0], exp.Identifier) or not isinstance(of.this, exp.Identifier):
         raise UnsupportedQuery(sql_text(pivot), "known is: unpivot (value for name in (a, b))")
-    columns = [_unnamed(each) for each in of.expressions]
-    names = [
-        each.alias if isinstance(each, exp.PivotAlias) else columns[at].name for at, each in enumerate(of.expressions)
-    ]
+    columns = [each.unalias() for each in of.expressions]
+    names = [each.alias_or_name for each in of.expressions]
     if not all(isinstance(column, exp.Column) for column in columns):
         raise UnsupportedQuery(sql_text(of), "only columns become rows")
     pairs = [part for name, column in zip(names, columns, strict=True) for part in (exp.Literal.string(name), column)]
@@ -132,10 +130,6 @@ def _others(relation: Relation, trees: Iterable[exp.Expression]) -> list[str]:
         for column in columns_in(tree):
             read |= {visible.column for visible, _ in relation.find([part.name for part in column.parts])}
     return [visible.name for visible in relation.columns if visible.column not in read]
-
-
-def _unnamed(tree: exp.Expression) -> exp.Expression:
-    return tree.this if isinstance(tree, exp.Alias | exp.PivotAlias) else tree
 
 
 def _value_name(value: exp.Expression) -> str:
