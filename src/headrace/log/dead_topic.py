@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.log.topic import Topic
 
 
-class LogOf(Protocol):
+class TopicsOf(Protocol):
     """What is needed of the log."""
 
     @property
@@ -34,7 +34,7 @@ class LogOf(Protocol):
         """Create a topic."""
 
 
-def dead_topic(log: LogOf, name: str) -> Topic:
+def dead_topic(log: TopicsOf, name: str) -> Topic:
     """Return the dead-letter topic of a topic, created if it is missing.
 
     Raises:

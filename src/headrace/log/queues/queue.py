@@ -13,7 +13,7 @@ from headrace.base.dead_letters import dead_letters
 from headrace.base.errors import HeadraceError, InvalidArgument, LeaseLost, OffsetOutOfRange
 from headrace.base.time import MICROS, duration, waiting_time
 from headrace.log import bell
-from headrace.log.dead_topic import dead_topic
+from headrace.log.dead_topic import TopicsOf, dead_topic
 from headrace.log.queues.leases import Leases
 from headrace.log.queues.reading import Reader, ordering, rows_at
 from headrace.log.queues.task import Task
@@ -35,25 +35,12 @@ _OTHERS_SECONDS = 0.1
 """So often a worker that waits looks for workers that have died, and for leases that have run out."""
 
 
-class LogOf(Protocol):
+class LogOf(TopicsOf, Protocol):
     """What a queue needs of the log."""
-
-    @property
-    def path(self) -> Path:
-        """Its folder."""
 
     @property
     def clock(self) -> Clock:
         """Its clock."""
-
-    def has_topic(self, name: str) -> bool:
-        """Tell whether there is a topic."""
-
-    def topic(self, name: str) -> Topic:
-        """Return a topic."""
-
-    def create_topic(self, name: str, schema: str | pa.Schema) -> Topic:
-        """Create a topic."""
 
 
 class QueueStatus(NamedTuple):
