@@ -300,6 +300,7 @@ def test_a_torn_line_at_the_end_of_the_journal_does_no_harm(storage):
     (path,) = storage.glob("log/journals/shop/*/*.lines")
     path.write_bytes(path.read_bytes()[:-40])  # as a power cut may leave it
     assert goes_on(storage) == expected(8)
+    assert not [*Journal(storage / "log", "shop", path.parent.name).damaged()]
     commits(storage)[-1].unlink()
     assert goes_on(storage, already=8) == expected(10)
 

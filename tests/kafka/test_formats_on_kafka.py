@@ -82,6 +82,23 @@ def produced(broker, name, records):
     return kafka.topic(broker.address, name)
 
 
+@pytest.mark.parametrize("kind", ["stream", "table"])
+def test_a_record_whose_key_cannot_be_read_is_a_dead_letter(broker, kind):
+    """The value has no key of its own; a record without any key is a row of a stream."""
+    records = [("7", '{"name":"a"}'), ("x", '{"name":"b"}'), (None, '{"name":"c"}'), ("y", '{"id":3,"name":"d"}')]
+    app = hr.App("reader")
+    source = produced(broker, f"keyed-{uuid4().hex[:8]}", records)
+    declare = app.stream if kind == "stream" else app.table
+    declare("keyed", "id int, name string", key="id", source=source).to_topic("out")
+    with Driver(app) as driver:
+        driver.run()
+        found = [(row["id"], row["name"]) for row in driver.read("out")]
+        reasons = {row["offset"]: row["reason"] for row in driver.read("keyed.dead")}
+    assert reasons.pop(1) == 'its key cannot be read: the field id is no whole number: "x"'
+    assert found == [(7, "a"), *([(None, "c")] if kind == "stream" else []), (3, "d")]
+    assert [*reasons] == ([] if kind == "stream" else [2])
+
+
 @pytest.mark.parametrize("file", ["plain", "schemas"])
 def test_a_truncate_of_debezium_is_a_dead_letter_and_what_follows_is_read(broker, file):
     """Debezium's record has no key: it is in one partition of many, so its order among the rows is not known."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from headrace.connect.format import HEADERS, HEADERS_TYPE, KEY, VALUE, Formatted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.connect.format import Format
 
@@ -27,6 +27,20 @@ class Rows(NamedTuple):
     bad: pa.Array
     reasons: pa.Array
     whole: bool
+
+    def without(self, unread: Mapping[int, str]) -> Rows:
+        """Return all but some rows, by their numbers; the values say why their records cannot be read."""
+        if not unread:
+            return self
+        places = pa.array(unread, pa.int64())
+        reasons = dict(zip(self.bad.to_pylist(), self.reasons.to_pylist(), strict=True))
+        reasons |= dict(zip(self.at.take(places).to_pylist(), unread.values(), strict=True))
+        bad = sorted(reasons)
+        kept = np.ones(len(self.rows), bool)
+        kept[places] = False
+        good = pa.array(kept)
+        texts = pa.array([reasons[record] for record in bad], pa.string())
+        return Rows(self.rows.filter(good), self.at.filter(good), pa.array(bad, pa.int64()), texts, whole=False)
 
 
 class Undecoded(NamedTuple):
@@ -60,18 +74,21 @@ class Undecoded(NamedTuple):
             deleted = pa.repeat(pa.scalar(value=False), len(rows)) if decoded.deleted is None else decoded.deleted
             rows, at = _with_tombstones(rows.append_column("_deleted", deleted), at, gone)
         whole = decoded.records is None and not bad.true_count
-        rows = self._with_keys(rows, records, at)
-        return Rows(rows, at, present.filter(bad), decoded.reasons.filter(bad), whole)
+        rows, unread = self._with_keys(rows, records, at)
+        return Rows(rows, at, present.filter(bad), decoded.reasons.filter(bad), whole).without(unread)
 
-    def _with_keys(self, rows: pa.Table, records: pa.Table, at: pa.Array) -> pa.Table:
-        """Fill the key's columns from the records' keys, where the values have none."""
+    def _with_keys(self, rows: pa.Table, records: pa.Table, at: pa.Array) -> tuple[pa.Table, dict[int, str]]:
+        """Fill the key's columns from the records' keys, where the values have none.
+
+        Also return by their numbers the rows that have no key, since that of their record cannot be read, and why.
+        """
         if not self.key:
-            return rows
+            return rows, {}
         absent = [np.asarray(pc.is_null(rows.column(name)).combine_chunks()) for name in self.key]
         needed = np.flatnonzero(np.logical_or.reduce(absent))
         keys = self._keys(records, at.take(pa.array(needed))) if needed.size else None
         if keys is None:
-            return rows
+            return rows, {}
         from_key = np.full(len(rows), -1, np.int64)
         places = needed[np.asarray(keys.good)]
         from_key[places] = np.arange(places.size)
@@ -80,7 +97,14 @@ class Undecoded(NamedTuple):
             index, field = rows.schema.get_field_index(name), self.schema.field(name)
             filled = pc.coalesce(_one(rows.column(name)), keys.rows.column(name).take(take))
             rows = rows.set_column(index, field, filled)
-        return rows
+        wrong = ~np.asarray(keys.good) & np.logical_and.reduce(absent)[needed]
+        if self.key_format is None or not wrong.any():
+            return rows, {}
+        wrong &= np.asarray(_one(records.column(KEY).take(at.take(pa.array(needed)))).is_valid())
+        found = np.flatnonzero(wrong)
+        reasons = keys.reasons.take(pa.array(found)).to_pylist()
+        whys = (f"its key cannot be read: {reason}" for reason in reasons)
+        return rows, dict(zip(needed[found].tolist(), whys, strict=True))
 
     def _keys(self, records: pa.Table, at: pa.Array) -> Formatted | None:
         """Return the columns of the keys of some records; None where records have no keys."""

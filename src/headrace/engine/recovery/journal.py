@@ -101,20 +101,27 @@ class Journal:
         self.close()
         self.folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
-        size = files[-1].stat().st_size if files else FILE_BYTES
+        size = _cut_off_rest(files[-1]) if files else FILE_BYTES
         if size >= FILE_BYTES:
             number = int(files[-1].stem) + 1 if files else 0
             files, size = [*files, self.folder / f"{number:012d}{SUFFIX}"], 0
         self._file = os.open(files[-1], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._room = FILE_BYTES - size
-        if size:
-            os.write(self._file, b"\n")  # a crash may have cut the last line short
         for old in files[:-FILES_TO_KEEP]:
             old.unlink(missing_ok=True)
         return self._file
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+
+
+def _cut_off_rest(path: Path) -> int:
+    """Cut off what follows the last whole line, which a crash or a full disk left without its end; return the size."""
+    content = path.read_bytes()
+    size = content.rfind(b"\n") + 1
+    if size < len(content):
+        os.truncate(path, size)
+    return size
 
 
 def _own_part(commit: Commit) -> Commit:
