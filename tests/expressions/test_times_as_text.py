@@ -17,6 +17,17 @@ TIMES = [
     *(f"2024-02-29 {clock}" for clock in ("10", "10:", "10Z", "10+01:00", "10:11", "10:11:", "10:11Z", "10:11 +01:00")),
     *("2024-02-29T", "2024-02-29 ", "2024-02-29T10", "2024-02-29 10:11:12.Z", "2024-02-29 10:11:12.5 +1"),
 ]
+ISO = [
+    *(f"{day}T10:11:12{rest}" for day in ("2024-02-29", "1969-12-31") for rest in (".9999999Z", ".123456789-00:30")),
+    *(
+        "2024-02-30T10:11:12Z",
+        "2024-02-29T24:00:00Z",
+        "0000-02-29T10:11:12+17:59",
+        "2024-02-29 10:11:60",
+        "2024-13-01",
+        "0000-02-29",
+    ),
+]
 READ = {
     "yyyy-MM-dd HH:mm:ss.SSS": "2024-02-29 10:11:12.5|2024-02-29 10:11:12.1234|2024-02-29 10:11:12.",
     "yyyy-MM-dd HH:mm:ss.SSSSSSSSS": "2024-02-29 10:11:12.123456789|2024-02-29 10:11:12.1",
@@ -52,10 +63,20 @@ def _given(text):
     return f"concat({_text(text)}, left(s, 0))"
 
 
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_a_time_that_is_written_out_is_one_for_spark_and_costs_a_statement_nothing(rivals, kind):
+    times = ["2024-02-29", "2024-02-29 10:11:12", "2024-02-29T10:11:12.500", "0001-01-01", "9999-12-31 23:59:59.999999"]
+    found = differences(rivals, [(f"cast('{time}' as {kind})", 0) for time in [*times, "0000-02-29"]])
+    assert not found, "\n" + "\n".join(found)
+    assert all("regexp" not in scalar(f"cast('{time}' as {kind})", SCHEMA, step="s").sql for time in times)
+    assert "regexp" not in scalar("date '0000-02-29'", SCHEMA, step="s").sql
+
+
 @pytest.mark.parametrize("every", EVERY)
 def test_a_cast_reads_the_times_that_spark_reads(rivals, every):
     kinds = ("timestamp", "timestamp_ntz")
     texts = [f"cast({_given(time)} as {kind})" for kind in kinds for time in TIMES][::every]
+    texts += [f"cast({_given(time)} as {kind})" for kind in (*kinds, "date") for time in ISO]
     found = differences(rivals, [(text, 0) for text in texts])
     assert not found, "\n" + "\n".join(found)
 

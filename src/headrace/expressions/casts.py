@@ -5,7 +5,9 @@ Each pair of types has one way, found by the kind it casts *to*. `lenient` is `t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.base.names import literal, quote
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from headrace.expressions.values import Value
 
+_WRITTEN_OUT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6}|\.[0-9]{3})?)?")
 _EXACT_DIGITS = 15  # a double holds every integer of so many digits, so one division rounds correctly
 _LONG_LIMIT = "9223372036854775808::DOUBLE"
 
@@ -52,11 +55,28 @@ def cast(value: Value, to: pa.DataType, *, lenient: bool = False) -> Value:
     """
     if value.type == to:
         return value
+    moment = _moment(value.constant, to)
+    if moment:
+        return replace(value, sql=moment, type=to, raises=False, constant=NOT_CONSTANT)
     binding = Binding([value], outside=lenient)
     result = _cast(binding.values[0].sql, value.type, to, lenient=lenient)
     sql = binding.finish(f"TRY({result.sql})" if lenient and result.raises else result.sql)
     raises = value.raises or (result.raises and not lenient)
     return replace(value, sql=sql, type=to, raises=raises, constant=_constant(value, to))
+
+
+def _moment(text: object, to: pa.DataType) -> str:
+    """Return the SQL of a date or time that is written out, so that no statement is planned with all ways to read one.
+
+    "": `to` is no such type, or the text is not written as most are.
+    """
+    if not isinstance(text, str) or not (to == k.DATE or k.is_timestamp(to)):
+        return ""
+    try:
+        at = datetime.fromisoformat(text) if _WRITTEN_OUT.fullmatch(text) else None
+    except ValueError:
+        return ""
+    return "" if at is None else f"CAST({literal(at.isoformat(' '))} AS {k.sql_type(to)})"
 
 
 def _constant(value: Value, to: pa.DataType) -> object:

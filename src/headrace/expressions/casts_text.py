@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace.base.names import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PAD = r"[\x00-\x20\x7f]*"  # what Spark trims before it reads a whole number or a time
 _JAVA_PAD = r"[\x00-\x20]*"  # what Java trims before it reads a fraction
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FAR = 99  # places: a point that is moved farther makes every decimal 0, or too large
 _DAY = r"([+-]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+_ISO_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_NAMES = ("year", "month", "day", "hour", "minute", "second", "micros", "zone")  # the groups of a time, in order
 _HOURS = "(?:1[0-7]|0[0-9])"
 _SHIFT = rf"[+-](?:{_HOURS}|[0-9]|(?:{_HOURS}|[0-9]):[0-5]?[0-9]|(?:{_HOURS}|[0-9]):[0-5][0-9]:[0-5][0-9]"
 _SHIFT += rf"|{_HOURS}[0-5][0-9](?:[0-5][0-9])?|18(?::?00){{0,2}}|18:0)"
 _ZONE = rf"(?: *(Z|(?:UTC|GMT|UT)(?:{_SHIFT})?|{_SHIFT}))?"
-_CLOCK = rf"([0-9]{{1,2}})(?::([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:\.([0-9]*))?{_ZONE})?)?"
+_CLOCK = rf"([01]?[0-9]|2[0-3])(?::([0-5]?[0-9])(?::([0-5]?[0-9])(?:\.([0-9]*))?{_ZONE})?)?"
 
 
 def integral_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
@@ -88,12 +95,11 @@ def decimal_from_number(text: str, duckdb_type: str) -> str:
 
 def date_from_text(sql: str, *, fail: str) -> str:
     """Return SQL that reads a date: `y`, `y-m` or `y-m-d`, then anything behind a blank or a T."""
-    pattern = f"(?s){_PAD}{_DAY}(?:[ T].*)?)?)?{_PAD}"
-    year, month, day = (_part(sql, pattern, i) for i in (1, 2, 3))
+    pattern = f"(?s)^{_PAD}{_DAY}(?:[ T].*)?)?)?{_PAD}$"
+    year, month, day = (_part(name, "1") for name in _NAMES[:3])
     return (
-        f"(CASE WHEN regexp_full_match({sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}') THEN CAST({sql} AS DATE)"
-        f" WHEN regexp_full_match({sql}, {literal(pattern)}) THEN make_date({year}, {month}, {day})"
-        f" WHEN {sql} IS NOT NULL THEN {fail} END)"
+        f"(CASE WHEN regexp_full_match({sql}, '(?s){_ISO_DAY}(?:[ T].*)?') THEN CAST(left({sql}, 10) AS DATE)"
+        f" ELSE {_read(sql, pattern, _NAMES[:3], f'make_date({year}, {month}, {day})', fail)} END)"
     )
 
 
@@ -102,17 +108,22 @@ def timestamp_from_text(sql: str, *, zoned: bool, fail: str) -> str:
 
     Names of regions and times without a date are not read: they raise. Without `zoned`, the zone is not applied.
     """
-    fast = "[0-9]{4}-[0-9]{2}-[0-9]{2} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?"
+    iso = f"{_ISO_DAY}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{{1,9}})?"
+    at = f"CAST(left({sql}, length({sql}) - 6) AS TIMESTAMP)"
+    minutes = (
+        f"CAST(left(right({sql}, 6), 3) AS BIGINT) * 60 + CAST(left(right({sql}, 6), 1) || right({sql}, 2) AS BIGINT)"
+    )
+    shifted = f"make_timestamp(epoch_us({at}) - ({minutes}) * 60000000)" if zoned else at
     pattern = f"^{_PAD}{_DAY}(?:[ T]{_CLOCK})?)?)?{_PAD}$"
-    year, month, day, hour, minute, second = (_part(sql, pattern, i, "1" if i <= 3 else "0") for i in range(1, 7))  # noqa: PLR2004
-    micros = f"CAST(left(rpad(regexp_extract({sql}, {literal(pattern)}, 7), 6, '0'), 6) AS BIGINT)"
-    zone = f"regexp_extract({sql}, {literal(pattern)}, 8)"
-    base = f"epoch_us(make_timestamp({year}, {month}, {day}, {hour}, {minute}, CAST({second} AS DOUBLE))) + {micros}"
-    shift = f" - {_zone_micros(zone)}" if zoned else ""
+    day = ", ".join(_part(name, "1") for name in _NAMES[:3])
+    hour, minute, second = (_part(name, "0") for name in _NAMES[3:6])
+    micros = "CAST(left(rpad(__t.micros, 6, '0'), 6) AS BIGINT)"
+    base = f"epoch_us(make_timestamp({day}, {hour}, {minute}, CAST({second} AS DOUBLE))) + {micros}"
+    shift = f" - {_zone_micros('__t.zone')}" if zoned else ""
     return (
-        f"(CASE WHEN regexp_full_match({sql}, '{fast}') THEN CAST({sql} AS TIMESTAMP)"
-        f" WHEN regexp_full_match({sql}, {literal(pattern)}) THEN make_timestamp({base}{shift})"
-        f" WHEN {sql} IS NOT NULL THEN {fail} END)"
+        f"(CASE WHEN regexp_full_match({sql}, '{iso}Z?') THEN CAST({sql} AS TIMESTAMP)"
+        f" WHEN regexp_full_match({sql}, '{iso}[+-](?:0[0-9]|1[0-7]):[0-5][0-9]') THEN {shifted}"
+        f" ELSE {_read(sql, pattern, _NAMES, f'make_timestamp({base}{shift})', fail)} END)"
     )
 
 
@@ -126,8 +137,15 @@ def time_to_text(sql: str) -> str:
     return f"(CASE WHEN year({sql}) BETWEEN 1 AND 9999 OR {sql} IS NULL THEN {text} ELSE {odd} END)"
 
 
-def _part(sql: str, pattern: str, group: int, default: str = "1") -> str:
-    return f"CAST(coalesce(nullif(regexp_extract({sql}, {literal(pattern)}, {group}), ''), '{default}') AS BIGINT)"
+def _read(sql: str, pattern: str, names: Sequence[str], value: str, fail: str) -> str:
+    """Return SQL that reads a text by a pattern, whose groups are `__t.name` in `value`; the first is in each match."""
+    groups = f"regexp_extract({sql}, {literal(pattern)}, [{', '.join(map(literal, names))}])"
+    each = f"CASE WHEN __t.{names[0]} <> '' THEN {value} WHEN {sql} IS NOT NULL THEN {fail} END"
+    return f"list_transform([{groups}], lambda __t: {each})[1]"
+
+
+def _part(name: str, default: str) -> str:
+    return f"CAST(coalesce(nullif(__t.{name}, ''), '{default}') AS BIGINT)"
 
 
 def _zone_micros(zone: str) -> str:

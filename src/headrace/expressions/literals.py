@@ -144,8 +144,9 @@ def typed(value: Value, kind: pa.DataType, text: str) -> Value | None:
         exact = _decimal(Decimal(value.constant), text)
         return exact if exact.type == kind else None
     if isinstance(value.constant, str) and kind == k.DATE and re.fullmatch(r"\d{4}-\d\d-\d\d", value.constant):
-        try:
-            date.fromisoformat(value.constant)
+        year = value.constant[:4]
+        try:  # in the calendar, the year 0 is as 2000
+            date.fromisoformat(value.constant if int(year) else f"2000{value.constant[4:]}")
         except ValueError:
             raise Mismatch(f"{value.text} is no date") from None
         return Value(text, f"CAST({value.sql} AS DATE)", kind, constant=value.constant)
