@@ -335,6 +335,24 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_of_the_journal_takes_no_lin
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+def test_a_new_storage_beside_a_log_that_knows_the_app_is_told(tmp_path, caplog):
+    """Its folder may be lost, or be another one by mistake: the output has everything twice."""
+    app = two_lines(tmp_path / "first", topics=f"log:{tmp_path}/log")
+    with Driver(app, storage=tmp_path / "first") as driver:
+        driver.send("in", row(0), row(1))
+        driver.run()
+    assert "is new" not in caplog.text
+    shutil.rmtree(tmp_path / "first")
+    with Driver(app, storage=tmp_path / "first") as driver:
+        driver.run()
+        assert outputs(driver)[0] == [0, 1, 0, 1]
+    assert f'{tmp_path / "first"} of the app "shop" is new, but another one of it has published to: out' in caplog.text
+    caplog.clear()
+    with Driver(app, storage=tmp_path / "first") as driver:
+        driver.run()
+    assert "is new" not in caplog.text
+
+
 def test_without_a_journal_and_views_the_output_topics_know_a_lost_epoch(storage):
     shutil.rmtree(storage / "log" / "journals")
     commits(storage)[-1].unlink()

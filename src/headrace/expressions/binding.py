@@ -41,7 +41,15 @@ class Binding:
         if not repeated:
             return sql
         packed = ", ".join(f"p{_place(token)} := {value.sql}" for token, value in repeated.items())
-        return f"list_transform([struct_pack({packed})], lambda {name}: {sql})[1]"
+        return bound(name, f"struct_pack({packed})", sql)
+
+
+def bound(name: str, sql: str, body: str) -> str:
+    """Return SQL of a body in which a name stands for a value: it is computed, and planned, once.
+
+    Trap: from the fourth on, each lambda within lambdas doubles what planning them costs.
+    """
+    return f"list_transform([{sql}], lambda {name}: {body})[1]"
 
 
 def _place(token: str) -> str:

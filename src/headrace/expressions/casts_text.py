@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import literal
+from headrace.expressions.binding import bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,22 +49,27 @@ def fraction_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
 
 def fraction_to_text(sql: str) -> str:
     """Return SQL that writes a float or double as Java does: `1.0`, `1.0E10`, `NaN`, `Infinity`."""
-    text = f"CAST({sql} AS VARCHAR)"
+    plain = f"abs({sql}) >= 0.001 AND abs({sql}) < 10000000"
+    odd = bound("__d", sql, _odd_fraction("CAST(__d AS VARCHAR)"))
+    return f"(CASE WHEN {sql} = 0 OR ({plain}) THEN CAST({sql} AS VARCHAR) ELSE {odd} END)"
+
+
+def _odd_fraction(text: str) -> str:
+    """Return SQL that writes the fraction `__d`, which is large, small or none; `text`: as DuckDB does."""
     sign = f"CASE WHEN starts_with({text}, '-') THEN '-' ELSE '' END"
     mantissa = f"split_part({text}, 'e', 1)"
     power = f"CAST(CAST(split_part({text}, 'e', 2) AS INTEGER) AS VARCHAR)"
-    whole = f"CAST(CAST(trunc(abs({sql})) AS BIGINT) AS VARCHAR)"
+    whole = "CAST(CAST(trunc(abs(__d)) AS BIGINT) AS VARCHAR)"
     digits = f"rtrim(replace(ltrim({text}, '-'), '.', ''), '0')"
     after = f"coalesce(nullif(substring({digits}, 2), ''), '0')"
     small = f"rtrim(ltrim(replace(ltrim({text}, '-'), '.', ''), '0'), '0')"
     after_small = f"coalesce(nullif(substring({small}, 2), ''), '0')"
     return (
-        f"(CASE WHEN {sql} = 0 OR (abs({sql}) >= 0.001 AND abs({sql}) < 10000000) THEN {text}"
-        f" WHEN isnan({sql}) THEN 'NaN' WHEN isinf({sql}) THEN {sign} || 'Infinity'"
+        f"CASE WHEN isnan(__d) THEN 'NaN' WHEN isinf(__d) THEN {sign} || 'Infinity'"
         f" WHEN contains({text}, 'e')"
         f" THEN {mantissa} || CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END || 'E' || {power}"
-        f" WHEN abs({sql}) < 1 THEN {sign} || left({small}, 1) || '.' || {after_small} || 'E-4'"
-        f" ELSE {sign} || left({digits}, 1) || '.' || {after} || 'E' || CAST(length({whole}) - 1 AS VARCHAR) END)"
+        f" WHEN abs(__d) < 1 THEN {sign} || left({small}, 1) || '.' || {after_small} || 'E-4'"
+        f" ELSE {sign} || left({digits}, 1) || '.' || {after} || 'E' || CAST(length({whole}) - 1 AS VARCHAR) END"
     )
 
 
@@ -78,11 +84,11 @@ def decimal_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
 
 def decimal_from_number(text: str, duckdb_type: str) -> str:
     """Return SQL that reads the text of a number: DuckDB misreads exponents, so we move the point."""
-    whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
-    digits = f"({whole} || regexp_extract({text}, '[.]([0-9]*)', 1))"
-    sign = f"CASE WHEN starts_with({text}, '-') THEN '-' ELSE '' END"
+    pattern = "^([+-]?)([0-9]*)[.]?([0-9]*)[eE]([+-]?[0-9]+)"
+    groups = f"regexp_extract({text}, '{pattern}', ['sign', 'whole', 'part', 'power'])"
+    digits, sign = "(__n.whole || __n.part)", "CASE WHEN __n.sign = '-' THEN '-' ELSE '' END"
     # TRY_CAST, since DuckDB computes constant arguments early, in branches that are not taken too
-    point = f"(length({whole}) + TRY_CAST(left(regexp_extract({text}, '[eE]([+-]?[0-9]+)', 1), 9) AS INTEGER))"
+    point = "(length(__n.whole) + TRY_CAST(left(__n.power, 9) AS INTEGER))"
     shifted = (
         f"CASE WHEN ltrim({digits}, '0') = '' OR {point} < -{_FAR} THEN '0'"
         f" WHEN {point} <= 0 THEN '0.' || repeat('0', -{point}) || {digits}"
@@ -90,7 +96,8 @@ def decimal_from_number(text: str, duckdb_type: str) -> str:
         f" WHEN {point} >= length({digits}) THEN {digits} || repeat('0', {point} - length({digits}))"
         f" ELSE left({digits}, {point}) || '.' || substring({digits}, {point} + 1) END"
     )
-    return f"CAST(CASE WHEN regexp_matches({text}, '[eE]') THEN {sign} || {shifted} ELSE {text} END AS {duckdb_type})"
+    moved = bound("__n", groups, f"{sign} || {shifted}")
+    return f"CAST(CASE WHEN regexp_matches({text}, '[eE]') THEN {moved} ELSE {text} END AS {duckdb_type})"
 
 
 def date_from_text(sql: str, *, fail: str) -> str:
@@ -141,7 +148,7 @@ def _read(sql: str, pattern: str, names: Sequence[str], value: str, fail: str) -
     """Return SQL that reads a text by a pattern, whose groups are `__t.name` in `value`; the first is in each match."""
     groups = f"regexp_extract({sql}, {literal(pattern)}, [{', '.join(map(literal, names))}])"
     each = f"CASE WHEN __t.{names[0]} <> '' THEN {value} WHEN {sql} IS NOT NULL THEN {fail} END"
-    return f"list_transform([{groups}], lambda __t: {each})[1]"
+    return bound("__t", groups, each)
 
 
 def _part(name: str, default: str) -> str:

@@ -143,16 +143,24 @@ def _state_is_whole(storage: Storage, commit: Commit) -> bool:
 def check_marks(storage: Storage, log: Log, identity: str, last: Commit | None) -> None:
     """Compare the epochs that output topics have with the commits, where there is no journal.
 
+    A storage that is new beside a log that knows the app by another one is told: all is published once more. So it is
+    after `headrace reset --outputs again`, and where the folder of the storage is lost, or is another by mistake.
+
     Raises:
         EpochsLost: a topic has a later one.
 
     """
     at = -1 if last is None else last.epoch
-    published = max((marks.last for marks in marks_of(log, storage.app) if marks.id == identity), default=-1)
+    known = marks_of(log, storage.app)
+    published = max((marks.last for marks in known if marks.id == identity), default=-1)
     if published > at:
         raise EpochsLost(
             str(storage.path), last=None if last is None else at, known=published, why="there is no journal of them"
         )
+    topics = sorted({topic for marks in known if marks.id != identity for topic in marks.topics})
+    if last is None and topics:
+        new = 'the storage %s of the app "%s" is new, but another one of it has published to: %s; all is published again'
+        logger.warning(new, storage.path, storage.app, ", ".join(topics))
 
 
 def check_program(storage: Storage, last: Commit | None, lost: Sequence[Commit], program: str) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.base.names import quote
 from headrace.expressions import kinds as k
+from headrace.expressions.binding import bound
 from headrace.expressions.casts import cast, raising
 from headrace.expressions.coercion import common_type, comparable, unify
 from headrace.expressions.functions import Function, built, entry
@@ -98,7 +99,7 @@ def once(sql: str, kind: pa.DataType, more: str = "") -> str:
     elif k.contains(kind, k.is_fraction):
         raise Mismatch("elements with fractions inside cannot be compared here", hint="Compare one field of them.")
     firsts = f"list_filter(__l, lambda __x, __i: list_position(__l, __x) = __i{more})"
-    return f"list_transform([{sql}], lambda __l: {firsts})[1]"
+    return bound("__l", sql, firsts)
 
 
 def _union(values: list[Value]) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.expressions import kinds as k
+from headrace.expressions.binding import bound
 from headrace.expressions.casts import cast
 from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built, entry
@@ -32,8 +33,7 @@ def _coalesce(values: list[Value]) -> Value:
     if any(value.raises for value in unified[1:]):  # DuckDB computes what is in a coalesce twice before it chooses
         sql = unified[-1].sql
         for value in reversed(unified[:-1]):
-            chosen = f"lambda __c: CASE WHEN __c IS NOT NULL THEN __c ELSE {sql} END"
-            sql = f"list_transform([{value.sql}], {chosen})[1]"
+            sql = bound("__c", value.sql, f"CASE WHEN __c IS NOT NULL THEN __c ELSE {sql} END")
     return Value("", sql, unified[0].type, raises=any(value.raises for value in unified))
 
 

@@ -53,8 +53,8 @@ def is_strict(sql: str) -> str:
 
 def number_text(json: str) -> str:
     """Return SQL for the text of a number that is a double to DuckDB, as are whole ones beyond 64 bits."""
-    text = f"CAST({json} AS VARCHAR)"
     fraction = fraction_to_text(f"CAST({json} AS DOUBLE)")
+    text = f"CAST({json} AS VARCHAR)"
     return f"CASE WHEN regexp_full_match({text}, '-?[0-9]+') THEN {text} ELSE {fraction} END"
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.base.errors import HeadraceError
 from headrace.base.names import literal
 from headrace.expressions import kinds as k
+from headrace.expressions.binding import bound
 from headrace.expressions.casts import cast
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
@@ -38,16 +39,12 @@ def _present(j: str, kind: pa.DataType, depth: int) -> str:
     """Return SQL that reads a part of JSON, or null."""
     name = f"_headrace_j{depth}"
     read = f"CASE WHEN json_type({name}) <> 'NULL' THEN {_value(name, kind, depth + 1)} END"
-    return _bound(name, j, read)
-
-
-def _bound(name: str, sql: str, body: str) -> str:
-    return f"list_transform([{sql}], lambda {name}: {body})[1]"
+    return bound(name, j, read)
 
 
 def _entries(j: str, name: str, body: str) -> str:
     """Return SQL with the names and the values of an object as the fields `k` and `v` of `name`."""
-    return _bound(name, f"struct_pack(k := json_keys({j}), v := json_extract({j}, '$.*'))", body)
+    return bound(name, f"struct_pack(k := json_keys({j}), v := json_extract({j}, '$.*'))", body)
 
 
 def _last(name: str, key: str) -> str:
@@ -147,7 +144,7 @@ def _from_json(values: list[Value]) -> Value:
     read = f"CASE WHEN {whole} IS NULL THEN {nothing} ELSE {read} END"
     sql = (
         f"(CASE WHEN regexp_full_match({text.sql}, '[\\x00-\\x20]*') OR {text.sql} IS NULL THEN NULL"
-        f" ELSE list_transform([{strict}], lambda {whole}: {read})[1] END)"
+        f" ELSE {bound(whole, strict, read)} END)"
     )
     return Value("", sql, kind, raises=text.raises)
 

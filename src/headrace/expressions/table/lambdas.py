@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.expressions import kinds as k
+from headrace.expressions.binding import bound
 from headrace.expressions.casts import cast
 from headrace.expressions.coercion import unify
 from headrace.expressions.functions import Function, built
@@ -80,7 +81,7 @@ def _some(name: str, deciding: str, undecided: str) -> Callable[[list[Value]], V
             f"CASE WHEN __f IS NULL THEN NULL WHEN list_contains(__f, {deciding}) THEN {deciding}"
             f" WHEN len(__f) > list_count(__f) THEN NULL ELSE {undecided} END"
         )
-        return _all(values, body, f"list_transform([{answers}], lambda __f: {verdict})[1]", k.BOOLEAN)
+        return _all(values, body, bound("__f", answers, verdict), k.BOOLEAN)
 
     return build
 
@@ -123,7 +124,7 @@ def _aggregate(values: list[Value]) -> Value:
         name = finish.names[0]
         last = finish.body([Value("", name, start.type)])
         null = f"CASE WHEN {array.sql} IS NULL THEN NULL ELSE {last.sql} END"
-        sql = f"list_transform([{sql}], lambda {name}: {null})[1]"
+        sql = bound(name, sql, null)
         return Value("", sql, last.type, folded.columns | last.columns, folded.raises or last.raises)
     return folded
 

@@ -7,6 +7,7 @@ import re
 import pyarrow as pa
 
 from headrace.expressions import kinds as k
+from headrace.expressions.binding import bound
 from headrace.expressions.casts import cast, raising
 from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built
@@ -25,7 +26,7 @@ def checked(entries: str) -> str:
         f"CASE WHEN __e IS NULL THEN NULL WHEN list_count({keys}) < len(__e) THEN {_NO_NULL}"
         f" WHEN len(list_distinct({keys})) < len(__e) THEN {_TWICE} ELSE map_from_entries(__e) END"
     )
-    return f"list_transform([{entries}], lambda __e: {checked_map})[1]"
+    return bound("__e", entries, checked_map)
 
 
 def entries_of(value: Value) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.base.names import literal
 from headrace.expressions import kinds as k
+from headrace.expressions.binding import bound
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -96,7 +97,7 @@ def _bytes(sql: str) -> str:
     count = "(length(_hex) // 2)"
     words = f"list_transform(range(0, {count} // 4), lambda _i: CAST('0x' || {word} AS UBIGINT))"
     left = f"list_transform(range({count} // 4 * 4, {count}), lambda _i: CAST('0x' || {byte('_i * 2 + 1')} AS UBIGINT))"
-    return f"list_transform([hex({sql})], lambda _hex: {_struct(words, left, count)})[1]"
+    return bound("_hex", f"hex({sql})", _struct(words, left, count))
 
 
 def _struct(words: str, left: str, count: str, h: str = "0") -> str:
@@ -109,10 +110,6 @@ def _folded(values: list[Value], step: str) -> str:
     seed = _struct("[]", "[]", "0", h=str(_SEED))
     after = _struct("_p.w", "_p.t", "_p.n", h=f"({step})")
     return f"list_reduce(list_prepend({seed}, flatten([{parts}])), lambda _s, _p: {after}).h"
-
-
-def _bound(name: str, sql: str, body: str) -> str:
-    return f"list_transform([{sql}], lambda {name}: {body})[1]"
 
 
 # ---- Murmur 3 ----
@@ -136,13 +133,13 @@ def _murmur() -> str:
     end = "xor(_e, _p.n)"
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         end = times(f"xor({end}, {end} >> {shift})", factor)
-    return _bound("_e", f"list_reduce({every}, lambda _h, _k: {word})", f"xor({end}, {end} >> 16)")
+    return bound("_e", f"list_reduce({every}, lambda _h, _k: {word})", f"xor({end}, {end} >> 16)")
 
 
 def _hash(values: list[Value]) -> Value:
     unsigned = _folded(values, _murmur())
     signed = f"CASE WHEN _r >= {2**31} THEN CAST(_r AS BIGINT) - {2**32} ELSE CAST(_r AS BIGINT) END"
-    return Value("", f"CAST({_bound('_r', unsigned, signed)} AS INTEGER)", k.INT)
+    return Value("", f"CAST({bound('_r', unsigned, signed)} AS INTEGER)", k.INT)
 
 
 # ---- xxHash 64 ----
@@ -190,7 +187,7 @@ def _lanes() -> str:
     ]
     turned = " + ".join(_left(f"_v[{lane}]", by) for lane, by in enumerate((1, 7, 12, 18), 1))
     joined = _sum(_times(f"xor(_h, {_round('_k')})", _P1), _P4)
-    return _bound("_v", f"[{', '.join(lanes)}]", _reduced(f"(({turned}) & {_ALL})", "_v", joined))
+    return bound("_v", f"[{', '.join(lanes)}]", _reduced(f"(({turned}) & {_ALL})", "_v", joined))
 
 
 def _xx() -> str:
@@ -205,14 +202,14 @@ def _xx() -> str:
     end = "_e"
     for shift, factor in ((33, _P2), (29, _P3)):
         end = _times(f"xor({end}, {end} >> {shift})", factor)
-    end = _bound("_e", h, f"xor({end}, {end} >> 32)")
-    return _bound("_c", _CHUNKS, end)
+    end = bound("_e", h, f"xor({end}, {end} >> 32)")
+    return bound("_c", _CHUNKS, end)
 
 
 def _xxhash64(values: list[Value]) -> Value:
     unsigned = f"CAST({_folded(values, _xx())} AS HUGEINT)"
     signed = f"CASE WHEN _r >= {2**63}::HUGEINT THEN _r - {2**64}::HUGEINT ELSE _r END"
-    return Value("", f"CAST({_bound('_r', unsigned, signed)} AS BIGINT)", k.BIGINT)
+    return Value("", f"CAST({bound('_r', unsigned, signed)} AS BIGINT)", k.BIGINT)
 
 
 def _guarded(build: Callable[[list[Value]], Value]) -> Callable[[list[Value]], Value]:
