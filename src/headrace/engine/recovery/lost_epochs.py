@@ -159,7 +159,7 @@ def check_marks(storage: Storage, log: Log, identity: str, last: Commit | None) 
         )
     topics = sorted({topic for marks in known if marks.id != identity for topic in marks.topics})
     if last is None and topics:
-        new = 'the storage %s of the app "%s" is new, but another one of it has published to: %s; all is published again'
+        new = 'the storage %s of the app "%s" is new, but another one of it has published to: %s; all comes again'
         logger.warning(new, storage.path, storage.app, ", ".join(topics))
 
 
