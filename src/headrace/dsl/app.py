@@ -291,8 +291,7 @@ class App:
         right)` where rows can be withdrawn; docs/functions.md describes them.
 
         Trap: a change of the code is not noticed by the state that is there already; give another `version` when
-            results
-        change their meaning.
+        results change their meaning.
 
         Args:
             name: the function's name, `[A-Za-z_][A-Za-z0-9_]*`, in any case.

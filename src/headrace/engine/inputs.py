@@ -81,7 +81,7 @@ class Inputs:
         self._closed = False
         self._duck: Duck | None = None
         self._rereading = Lock()  # threads that find such records at the same time: most readers are for one at a time
-        self._opening = Lock()
+        self._opening = RLock()  # the handler of a signal may stop the app in the middle
         self._asking = RLock()  # who waits until an app has caught up asks while the app's thread plans an epoch
         self._numbers = count(1)
         self._cached_bounds: dict[str, _Answer] = {}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.02
 """How often the sources are asked for new records while there are none."""
+_SHARDS = "headrace-shard"
 
 
 class LocalCarrier:
@@ -30,7 +31,7 @@ class LocalCarrier:
         self.engine = engine
         self.idle = threading.Event()
         self.idle.set()
-        self._pool = ThreadPoolExecutor(cores(), thread_name_prefix="headrace-shard")
+        self._pool = ThreadPoolExecutor(cores(), thread_name_prefix=_SHARDS)
         self._stopping = threading.Event()
         self._failure: HeadraceError | None = None
         try:
@@ -52,6 +53,12 @@ class LocalCarrier:
             raise self._failure
         if not self._thread.is_alive():
             raise NotRunning("the app is not running", hint="It was stopped; call app.start() again.")
+
+    @property
+    def in_epoch(self) -> bool:
+        """Whether the caller is called by an epoch, which would wait for itself if it stopped the app."""
+        here = threading.current_thread()
+        return here is self._thread or here.name.startswith(_SHARDS)
 
     def stop(self) -> None:
         """Stop at the end of an epoch: a running epoch is finished, no other begins."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from headrace.base.errors import HeadraceError, InvalidPlan, UnknownView, did_you_mean
+from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning, UnknownView, did_you_mean
 from headrace.base.time import SystemClock
 from headrace.engine.connectors.control import Wishes
 from headrace.engine.epoch import Settings
@@ -51,6 +51,11 @@ class Carrier(Protocol):
     """What runs the epochs of an engine, from its creation to `stop`. `idle` is set while no epoch runs."""
 
     idle: threading.Event
+
+    @property
+    def in_epoch(self) -> bool:
+        """Whether the caller is called by an epoch."""
+        ...
 
     def check(self) -> None:
         """Raise the error that ended the epochs, if there is one."""
@@ -158,7 +163,19 @@ class Running:
             raise
 
     def stop(self) -> None:
-        """Stop at the end of an epoch and release the storage. Nothing is lost: the next start continues from there."""
+        """Stop at the end of an epoch and release the storage. Nothing is lost: the next start continues from there.
+
+        A signal's handler may call it, and so may `atexit`.
+
+        Raises:
+            NotRunning: a function that an epoch calls wants to stop the app.
+
+        """
+        if not self._stopped and self._carrier.in_epoch:
+            raise NotRunning(
+                "an epoch that runs cannot stop its app: it would wait for itself",
+                hint="Set a threading.Event in the function, and call stop() where the program waits for it.",
+            )
         if not self._stopped:
             self._stopped = True
             try:

@@ -77,6 +77,7 @@ class SparkCarrier:
         """Whether the JVM is gone."""
         self.idle = threading.Event()
         self.idle.set()
+        self._epoch_thread: int | None = None
         (control or EpochControl()).write(engine.storage)
         try:
             self.query = self._start()
@@ -184,12 +185,14 @@ class SparkCarrier:
     def _epoch(self, base: int) -> Callable[[DataFrame, int], None]:
         def run(batch: DataFrame, batch_id: int) -> None:
             self.idle.clear()
+            self._epoch_thread = threading.get_ident()
             try:
                 self._run_epoch(batch, batch_id, base + batch_id)
             except (HeadraceError, OSError) as error:
                 self.error = as_ours(error)
                 raise
             finally:
+                self._epoch_thread = None
                 self.idle.set()
 
         return run
@@ -289,23 +292,50 @@ class SparkCarrier:
         self.ended = False
         return self.engine.last
 
+    @property
+    def in_epoch(self) -> bool:
+        """Whether the caller is called by an epoch, which would wait for itself if it stopped the app."""
+        return self._epoch_thread == threading.get_ident()
+
     def stop(self) -> None:
-        """Stop at the end of an epoch: a running epoch is finished, no other begins."""
+        """Stop at the end of an epoch: a running epoch is finished, no other begins.
+
+        Another thread asks Spark: the handler of a signal may have interrupted a call in this one, and its answer, on
+        this thread's connection, comes first.
+        """
+        failed: list[BaseException] = []
+
+        def stop() -> None:
+            try:
+                self._stop()
+            except BaseException as error:  # noqa: BLE001 -- raised below
+                failed.append(error)
+
+        thread = threading.Thread(target=stop, name="headrace-stop", daemon=True)
+        thread.start()
+        thread.join()
+        if failed:
+            raise failed[0]
+
+    def _stop(self) -> None:
         if self.engine.storage.lease.lost:  # the control is that of the process that runs the app now
             self.query.stop()
         elif not self.lost and self.query.isActive:
             EpochControl(until=-1).write(self.engine.storage)
             epoch = self.engine.last.epoch  # Spark's own sources ignore the control
-            while self.query.isActive and self.query.status["isTriggerActive"] and not self._waits_for_data():
-                if self.engine.last.epoch > epoch:
-                    break
+            while self.query.isActive and self._is_busy() and self.engine.last.epoch == epoch:
                 _SYSTEM.sleep(0.01)
             self.idle.wait()
             self.query.stop()
             self.idle.wait()
 
-    def _waits_for_data(self) -> bool:
-        return "Waiting for data" in str(self.query.status["message"]) and self.idle.is_set()
+    def _is_busy(self) -> bool:
+        """Whether Spark plans or runs an epoch, or starts its planner, which would print that Spark is gone."""
+        status = self.query.status
+        message = str(status["message"])
+        if "Initializing" in message:
+            return True
+        return status["isTriggerActive"] and not ("Waiting for data" in message and self.idle.is_set())
 
     def close(self) -> None:
         """Stop."""
