@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from two_streams import HOWS, SCHEMA, at, joined, kept, row, short
 
@@ -233,6 +235,11 @@ def test_a_key_with_many_rows_over_a_long_time_meets_its_neighbours_alone():
             driver.send("r", *(row("R", second) for second in times))
             driver.step()
         assert len(driver.read("out")) == 39_999
+
+
+def test_the_interval_may_be_a_timedelta():
+    texts, lengths = joined(within="90 s"), joined(within=timedelta(seconds=90))
+    assert str(lengths.explain()) == str(texts.explain())
 
 
 # ---- bad input ----

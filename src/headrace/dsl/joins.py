@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -199,7 +200,7 @@ def _interval(within: object) -> tuple[int, int]:
             detail="Without a bound in time, every row would be kept for ever.",
             hint='Say within="1 hour" (either way), or within=("-10 seconds", "1 hour") for right time - left time.',
         )
-    if isinstance(within, str):
+    if isinstance(within, str | timedelta):
         high = duration(within, what="within")
         low = -high
     elif isinstance(within, tuple | list) and len(within) == 2:  # noqa: PLR2004 -- two ends
