@@ -73,6 +73,19 @@ def test_windows_of_a_source_of_sparks_close_by_the_clock(spark, tmp_path):
         wait(running, lambda: counted(app) == {"f": 2})
 
 
+def test_event_times_of_the_end_of_time_are_dead_letters(spark, tmp_path):
+    """They would move the watermark to where all other rows are late."""
+    folder, app = Folder(tmp_path / "files"), hr.App("far", storage=tmp_path / "app", shards=2)
+    rows = app.read("json", SCHEMA, event_time="at", path=str(folder.path)).group_by("k")
+    rows.window(hr.tumbling("1 s", grace="0 s")).agg(n="count(*)").named("counts").to_view("counts")
+    with app.start(spark) as running:
+        for second, far in enumerate(["9999-12-31", "0001-01-01", None]):
+            folder.add({"k": "far", "at": far}, {"k": f"near {second}", "at": f"2026-01-01 00:00:0{second}"})
+            wait(running, lambda second=second: len(counted(app)) == second + 1)
+        assert counted(app) == {"near 0": 1, "near 1": 1, "near 2": 1}
+        assert running.status()["sources"][next(iter(running.status()["sources"]))]["dead"] == 3
+
+
 def test_offsets_of_other_sources_may_use_our_words(spark, tmp_path):
     """As those of a Kafka topic "whole" do: its epochs are spread like all of Spark's own sources."""
     from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader

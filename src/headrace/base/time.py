@@ -16,6 +16,7 @@ from headrace.base.errors import InvalidTime
 
 MICROS = 1_000_000
 END_OF_TIME = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999, the last instant of Spark's timestamps
+_FIRST = -62_135_596_800_000_000  # 0001-01-01, the first instant of a datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {
     "microsecond": 1,
@@ -187,8 +188,8 @@ def instant(value: object) -> int:
 
 
 def as_datetime(micros: int) -> datetime:
-    """Return an instant as an aware datetime in UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
+    """Return an instant as an aware datetime in UTC: the nearest that a datetime can be, of the years 1 to 9999."""
+    return _EPOCH + timedelta(microseconds=min(max(micros, _FIRST), END_OF_TIME))
 
 
 def show_duration(micros: int) -> str:

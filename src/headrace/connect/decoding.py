@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIRST_TIME, LAST_TIME = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000 for year in (2, 9_990))
 """The bounds of windows around an event time must be times as well, of the years 1 to 9999: microseconds."""
-_FAR = "is not in the years 2 to 9989"
+FAR = "is not in the years 2 to 9989"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
     rows = _selected(table, shape).append_column("_time", times)
     absent = times.is_null() if times.null_count else None
     return letters.drop(
-        rows, {f'the event time "{time}" is null': absent, f'the event time "{time}" {_FAR}': _far(times)}
+        rows, {f'the event time "{time}" is null': absent, f'the event time "{time}" {FAR}': far_times(times)}
     )
 
 
@@ -276,14 +276,13 @@ def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table
         f"no key: rows of the table are identified by {', '.join(shape.key)}, and {subject} null": keyless,
         f'the event time "{shape.event_time or "_time"}" is null': timeless,
     }
-    far = _far(times)
+    far = far_times(times)
     if far is not None:
-        here = pc.and_not(pc.and_not(far, deleted), keyless)
-        reasons[f'the event time "{shape.event_time or "_time"}" {_FAR}'] = here
+        reasons[f'the event time "{shape.event_time or "_time"}" {FAR}'] = pc.and_not(far, keyless)
     return letters.drop(rows, reasons)
 
 
-def _far(times: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def far_times(times: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return for each row whether its event time is too far away for the windows around it; None where none is."""
     span = pc.min_max(times).as_py()
     if span["min"] is None or (span["min"] >= FIRST_TIME and span["max"] <= LAST_TIME):

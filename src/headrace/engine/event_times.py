@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connect.decoding import FAR, far_times
 from headrace.kernels.failing_sql import failing_sql
 
 if TYPE_CHECKING:
@@ -46,10 +47,18 @@ class EventTimes:
             deleted = pc.less(rows.column("_weight"), 0)
             found = pc.if_else(pc.and_(missing, deleted), rows.column("_time"), found)
             missing = pc.and_not(missing, deleted)
-        return found, {row: self._reason(failing.get(row)) for row in pc.indices_nonzero(missing).to_pylist()}
+        reasons = {row: self._reason(failing.get(row)) for row in pc.indices_nonzero(missing).to_pylist()}
+        far = far_times(found)
+        if far is not None:
+            reasons |= dict.fromkeys(pc.indices_nonzero(far).to_pylist(), f"{self._said} {FAR}")
+        return found, dict(sorted(reasons.items()))
+
+    @property
+    def _said(self) -> str:
+        return f'the event time "{self.timing.text}"'
 
     def _reason(self, failure: str | None) -> str:
-        said = f'the event time "{self.timing.text}"'
+        said = self._said
         return f"{said} is null" if failure is None else f"{said} cannot be computed: {failure}".removesuffix(": ")
 
     def _computed(self, rows: pa.Table) -> pa.ChunkedArray:

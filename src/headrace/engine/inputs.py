@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import NotRunning, RecordsGone, UnreadableRecord
 from headrace.base.outside import OffsetsLost
-from headrace.connect.decoding import LAST_TIME, Decoded, decode, empty, letters_of
+from headrace.connect.decoding import FIRST_TIME, LAST_TIME, Decoded, decode, empty, letters_of
 from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
 from headrace.engine.pace import share
@@ -260,7 +260,7 @@ class Inputs:
         for offsets in ranges:
             with self._asking:
                 time = self.reader(step).max_event_time(offsets)
-            if time is None or time > LAST_TIME:
+            if time is None or _is_far(time):
                 return before
             progress.offsets[offsets.partition] = offsets.end
             progress.observe(offsets.partition, time, 0)
@@ -313,7 +313,7 @@ class Inputs:
             decoded, time = self._timed(ReadRange(offsets, decoded, None, lost), bound.timing), None
         if decoded.dead is not None and bound.on_error == "fail":
             raise _unreadable(bound.shape.topic, decoded)
-        if time is None or time > LAST_TIME:  # what is known of the range may be of a dead letter
+        if time is None or _is_far(time):  # what is known of the range may be of a dead letter
             time = _greatest(decoded)
         return ReadRange(offsets, decoded, time, lost)
 
@@ -391,6 +391,10 @@ def _lowered(bounds: Mapping[str, Bounds], ranges: Sequence[OffsetRange], ends: 
     for offsets, end in zip(ranges, ends, strict=True):
         lowered[offsets.source][offsets.partition] = end
     return {step: Bounds(each.earliest, lowered[step]) for step, each in bounds.items()}
+
+
+def _is_far(time: int) -> bool:
+    return not FIRST_TIME <= time <= LAST_TIME
 
 
 def _greatest(decoded: Decoded) -> int | None:

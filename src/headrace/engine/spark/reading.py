@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from headrace.base.dead_letters import DEAD, as_json
 from headrace.base.schema import to_ddl
+from headrace.connect.decoding import FAR, far_times
 from headrace.engine.level_zero import stage_dead_letters
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.watermarks import EpochTimes
@@ -74,20 +75,22 @@ def _level_zero(
 def _timed(
     batches: list[pa.RecordBatch], name: str, event_time: str | None, schema: pa.Schema, *, here_now: int
 ) -> tuple[pa.Table, pa.Table | None]:
-    """Return the rows with `_time`, and as dead letters those whose event time is null."""
+    """Return the rows with `_time`, and as dead letters those whose event time is null or far away."""
     fields = pa.schema([(field.name, field.type) for field in schema])
     table = typed(pa.Table.from_batches(batches), fields) if batches else fields.empty_table()
     if event_time is None:
         times = pa.chunked_array([pa.array([here_now] * table.num_rows, pa.int64())])
         return table.append_column("_time", times), None
     times = table.column(event_time).cast(pa.int64())
-    rows = table.append_column("_time", times)
-    if not times.null_count:
+    rows, far = table.append_column("_time", times), far_times(times)
+    if not times.null_count and far is None:
         return rows, None
-    bad = table.filter(times.is_null()).to_pylist()
+    kept = times.is_valid() if far is None else pc.and_not(times.is_valid(), far)
+    bad = rows.filter(pc.invert(kept)).to_pylist()
     letters = [
-        {"topic": name, "partition": -1, "offset": -1, "reason": f'the event time "{event_time}" is null',
+        {"topic": name, "partition": -1, "offset": -1,
+         "reason": f'the event time "{event_time}" {"is null" if row.pop("_time") is None else FAR}',
          "record": as_json(row)}
         for row in bad
     ]  # fmt: skip
-    return rows.filter(times.is_valid()), pa.Table.from_pylist(letters, schema=DEAD)
+    return rows.filter(kept), pa.Table.from_pylist(letters, schema=DEAD)
