@@ -301,7 +301,9 @@ class Engine:
         """
         sources = self._advanced_sources(planned, reports, ended=ended)
         used = planned.before.watermarks
-        source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, planned.bounds, self._now())
+        now = self._now()
+        bounds = self.inputs.bounds_again(sources, planned.bounds, now)
+        source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, bounds, now, planned.now)
         heads = heads_after(planned.before.heads, reports)
         keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
         outputs, watermarks = self._advanced(planned, source_watermarks, waiting)

@@ -22,7 +22,7 @@ from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
-from headrace.engine.watermarks import SourceWatermark, of_source
+from headrace.engine.watermarks import SourceWatermark, holds_nothing_back, of_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -109,10 +109,25 @@ class Inputs:
                 found[step] = self.bounds_of(step, again=again or known is None or known.number < latest)
         if commit is None:
             return found
-        return {step: self._begun(step, commit, each) for step, each in found.items()}
+        return {step: self._begun(step, commit.sources, each) for step, each in found.items()}
 
-    def _begun(self, step: str, commit: Commit, bounds: Bounds) -> Bounds:
-        offsets = commit.sources.get(step, NOTHING_READ).offsets
+    def bounds_again(
+        self, progress: Mapping[str, SourceProgress], bounds: Mapping[str, Bounds], now: int
+    ) -> dict[str, Bounds]:
+        """Return bounds that say at `now` which partitions hold the watermark back: those of an epoch are older.
+
+        A source is looked at again only where a partition would hold nothing back by the older ones: it may have had
+        rows since, which would be late without being behind any other row.
+        """
+        free = [
+            step
+            for step, each in bounds.items()
+            if holds_nothing_back(self.inputs[step], progress.get(step, NOTHING_READ), each, now)
+        ]
+        return {**bounds, **{step: self._begun(step, progress, self.bounds_of(step, again=True)) for step in free}}
+
+    def _begun(self, step: str, progress: Mapping[str, SourceProgress], bounds: Bounds) -> Bounds:
+        offsets = progress.get(step, NOTHING_READ).offsets
         starts = self.starts(step, offsets, bounds) or {}
         return Bounds({p: max(first, starts.get(p, first)) for p, first in bounds.earliest.items()}, bounds.end)
 
@@ -235,10 +250,21 @@ class Inputs:
         before: Mapping[str, int | None],
         bounds: Mapping[str, Bounds],
         now: int,
+        planned: int | None = None,
     ) -> dict[str, SourceWatermark]:
-        """Return the sources' watermarks at `now`; `before` are their last ones. All are microseconds."""
+        """Return the sources' watermarks at `now`; `before` are their last ones. All are microseconds.
+
+        What Spark reads has no bounds: whether it has had rows since their epoch was `planned` is not known.
+        """
+        unknown = now if planned is None else min(now, planned)
         return {
-            step: of_source(bound, progress.get(step, NOTHING_READ), bounds.get(step), before.get(step), now)
+            step: of_source(
+                bound,
+                progress.get(step, NOTHING_READ),
+                bounds.get(step),
+                before.get(step),
+                now if step in bounds else unknown,
+            )
             for step, bound in self.inputs.items()
         }
 

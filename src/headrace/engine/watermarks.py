@@ -73,6 +73,17 @@ def of_source(
     return SourceWatermark(_later(before, greatest), idle=bool(idle))
 
 
+def holds_nothing_back(source: Input, progress: SourceProgress, bounds: Bounds, now: int) -> bool:
+    """Whether a partition of a source, by these bounds, lets the others go on: it is idle, or never had a row."""
+    if progress.ended or _is_complete(source, progress, bounds):
+        return False
+    return any(
+        not unread and (partition not in progress.times or _is_idle(source, progress, partition, unread, now))
+        for partition in bounds.end
+        for unread in [bounds.unread(partition, progress.offsets.get(partition, 0))]
+    )
+
+
 def _is_complete(source: Input, progress: SourceProgress, bounds: Bounds | None) -> bool:
     """Whether a source that has an end was read up to it."""
     if source.source is None or not source.source.bounded or bounds is None:
