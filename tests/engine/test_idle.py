@@ -141,6 +141,50 @@ def test_nobody_is_woken_where_nothing_waits():
         assert driver.status()["epoch"] == settled
 
 
+RISING = {"B": "v > lag(v)"}
+KEPT_FOR_ROWS = {
+    "over": lambda rows, _: rows.group_by("k").over(rows=3).agg(n="count(*)"),
+    "over a range": lambda rows, _: rows.group_by("k").over(range="5 s").agg(n="count(*)"),
+    "over, corrected": lambda rows, _: (
+        rows.group_by("k").over(rows=3, emit="changes").agg(n="count(*)").group_by("v").agg(n="max(n)")
+    ),
+    "match": lambda rows, _: rows.group_by("k").match("A B", within="5 s", define=RISING).agg(n="count(*)"),
+    "as of": lambda rows, app: rows.join(rates_of(app), on="k", as_of="at", grace="2 s", how="left"),
+}
+
+
+def rates_of(app):
+    return app.table("rates", "k string, rate int, at timestamp", key="k", event_time="at", idle_after="1 s")
+
+
+@pytest.mark.parametrize("step", KEPT_FOR_ROWS)
+def test_nobody_is_woken_for_what_is_kept_for_rows_to_come(step):
+    """The rows before a row, the last ones of a key, versions of a table: no time releases them."""
+    app = hr.App("kept", shards=1)
+    rows = app.stream("t", "k string, v int, at timestamp", event_time="at", idle_after="1 s")
+    KEPT_FOR_ROWS[step](rows, app).named("step").to_topic("out")
+    with Driver(app) as driver:
+        if step == "as of":
+            driver.send("rates", {"k": "a", "rate": 1, "at": at(1)})
+        driver.send("t", {"k": "a", "v": 1, "at": at(1)}, {"k": "a", "v": 2, "at": at(3)})
+        found = []
+        for _ in range(30):
+            while not driver.caught_up:
+                driver.step()
+            found += driver.read("out")
+            driver.advance(1)
+        settled = driver.status()["epoch"]
+        assert len(found) == (1 if step == "match" else 2), "the clock has released what waited"
+        for _ in range(30):
+            while not driver.caught_up:
+                driver.step()
+            driver.advance(1)
+        assert driver.status()["epoch"] == settled
+        driver.send("t", {"k": "a", "v": 3, "at": at(300)})
+        driver.finish()
+        assert len(driver.read("out")) == (0 if step == "match" else 1)
+
+
 def test_the_clock_that_is_set_back_times_quiet_partitions_anew():
     with Driver(counting("t", idle_after="30 s")) as driver:
         driver.send("t", *rows(1))

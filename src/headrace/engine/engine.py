@@ -23,7 +23,7 @@ from headrace.engine.epoch import PlannedEpoch, Settings
 from headrace.engine.forgotten_rows import ForgottenRows
 from headrace.engine.inputs import Inputs, read_schemas
 from headrace.engine.lowering import lower
-from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows, waits_for_clock
+from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_that_end, waits_for_clock
 from headrace.engine.outside import Outside
 from headrace.engine.pace import Took, add_counts, first_rows, most_rows, next_limit, with_publishing
 from headrace.engine.profile import Profile
@@ -305,7 +305,7 @@ class Engine:
         bounds = self.inputs.bounds_again(sources, planned.bounds, now)
         source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, bounds, now, planned.now)
         heads = heads_after(planned.before.heads, reports)
-        keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
+        keeps, waiting = steps_that_end(heads), least_waiting_times(heads)
         outputs, watermarks = self._advanced(planned, source_watermarks, waiting)
         lost = self.inputs.lost(planned.before, planned.ranges)
         counts = counts_of(reports, heads, read=planned.ranges, lost=lost)

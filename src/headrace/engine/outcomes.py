@@ -32,11 +32,12 @@ def least_waiting_times(heads: Heads) -> dict[str, int]:
 def waits_for_clock(plan: Plan, keeps: Container[str], waiting: Container[str]) -> bool:
     """Whether a step has something that a later watermark ends, which the clock moves where sources are idle.
 
-    A step that detects late rows has, as long as it keeps any; `suppress` with periods, while changes wait in it.
+    A step that detects late rows has, as long as it keeps any that are not for rows to come alone; `suppress` with
+    periods, while changes wait in it.
 
     Args:
         plan: the steps.
-        keeps: the names of those with rows in their state.
+        keeps: the names of those with such rows in their state.
         waiting: the names of those in which rows wait.
 
     """
@@ -94,6 +95,6 @@ def heads_after(before: Heads, reports: Sequence[Report]) -> dict[str, dict[str,
     return newest
 
 
-def steps_with_rows(heads: Heads) -> set[str]:
-    """Return the steps that keep rows."""
-    return {step for step, by_shard in heads.items() if any(head.rows for head in by_shard.values())}
+def steps_that_end(heads: Heads) -> set[str]:
+    """Return the steps that keep rows which a later watermark may release, not for rows to come alone."""
+    return {step for step, by_shard in heads.items() if any(head.ends for head in by_shard.values())}

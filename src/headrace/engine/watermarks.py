@@ -196,15 +196,15 @@ def empty_epoch_due(
 ) -> bool:
     """Whether an epoch without input would change the output.
 
-    It would in three cases: the watermark of a step that keeps rows moved, and the step emits on its watermark; such a
-    step, or one that detects late rows, waits for the watermark of a step above it; the end of time is reached. What a
-    step would only forget, it forgets in the next epoch that has rows.
+    It would in three cases: the watermark of a step that keeps rows moved, and may release some, as the step emits on
+    its watermark; such a step, or one that detects late rows, waits for the watermark of a step above it; the end of
+    time is reached. What a step would only forget, it forgets in the next epoch that has rows.
 
     Args:
         plan: the steps.
         used: the watermarks that the stateful steps worked with in the last epoch.
         watermarks: those that they would work with in the next.
-        keeps: the steps that keep rows.
+        keeps: the steps that keep rows which a later watermark may release.
         emitted: the watermarks by which steps have emitted what they keep, ahead of those that they work with.
 
     """

@@ -11,6 +11,7 @@ from headrace.base.names import quote
 from headrace.kernels.groups.at_once import AtOnce
 from headrace.kernels.over_run import FinalRun
 from headrace.kernels.pattern_search import search
+from headrace.kernels.row_functions import ROWS
 from headrace.kernels.row_pattern import BITS, KEPT, MATCH, ROW, STARTS, SYMBOL
 from headrace.kernels.sql import alike
 from headrace.kernels.state.tables import COUNT
@@ -41,7 +42,8 @@ class MatchRun:
             if due or passed is not None:
                 matches = self._searched(self._rows(passed, due), watermark)
             self.state.expire(STARTS, watermark - self.pattern.within)
-        self.state.oldest = self.state.minimum(KEPT, "_time")
+        waiting = [time for table in (KEPT, ROWS) if (time := self.state.minimum(table, "_time")) is not None]
+        self.state.wait_since(min(waiting, default=None))
         return matches
 
     def _rows(self, passed: pa.Table | None, due: list[pa.Table]) -> pa.Table:

@@ -88,6 +88,8 @@ class Over(StatefulOp):
         counts = Counts(rows_in=sum(part.num_rows for part in parts) if self.withdraws else 0)
         make = FinalRun if self.emit == "final" else OpenRun
         delta = make(self.functions, context, withdraws=self.withdraws).run(parts)
+        waits = self.emit == "final" or not (self.withdraws or self.functions.ahead)
+        context.keyed.wait_since(context.keyed.minimum(ROWS, "_time") if waits else None)
         return StepResult([] if delta is None else [delta], counts=counts)
 
     def snapshot(self, context: Context) -> Rows:

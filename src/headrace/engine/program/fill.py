@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows, waits_for_clock
+from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_that_end, waits_for_clock
 from headrace.engine.pace import add_counts
 from headrace.engine.watermarks import SourceWatermark, advance, empty_epoch_due
 from headrace.plan.nodes import Late, Stateful
@@ -219,7 +219,7 @@ def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) ->
         plan.name(node): SourceWatermark(before.outputs.get(plan.name(node)), before.idle.get(plan.name(node), False))
         for node in plan.sources()
     }
-    keeps, waiting = steps_with_rows(heads), least_waiting_times(heads)
+    keeps, waiting = steps_that_end(heads), least_waiting_times(heads)
     outputs, watermarks = advance(plan, sources, used, waiting)
     watermarks |= {name: before.watermarks[name] for name in names if name not in fill.steps}
     counts = counts_of(reports, heads)

@@ -132,7 +132,7 @@ class AsOfJoinRun:
             self._forget(self.watermark_moved)
         if arrived is not None:
             self.state.append(WAITING, arrived.filter(pc.invert(due)))
-        self.state.oldest = self.state.minimum(WAITING, "_time")
+        self.state.wait_since(self.state.minimum(WAITING, "_time"))
         return self.result
 
     # ---- the table's versions ----

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.time import END_OF_TIME
 from headrace.kernels.files import read_metadata, read_tables
 from headrace.kernels.state.matches import together
 from headrace.kernels.state.runs import BITS, ROW, UNBOUNDED, Index, Run, above, divided, probe_hashes
@@ -275,6 +276,12 @@ class KeyedState(State):
     def minimum(self, table: str, column: str) -> int | None:
         """Return the least value of a column of numbers in a table, or None where there is no row."""
         return min((run.minimum(column) for run in self._chain.runs.get(table, ()) if run.live), default=None)
+
+    def wait_since(self, time: int | None) -> None:
+        """Say the least event time of rows that a later watermark releases; None: all are kept for rows to come."""
+        self.oldest = END_OF_TIME if time is None else time
+        if self.head is not None and self.rows and self.head.oldest != self.oldest:
+            self._touched = True  # also where an older version did not say it
 
     def expire(self, table: str, before: int) -> None:
         """Drop the rows of a buffer of an earlier time; none of such a time may be appended any more."""

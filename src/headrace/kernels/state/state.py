@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.disk import make_folder
+from headrace.base.time import END_OF_TIME
 from headrace.kernels.files import write_tables
 from headrace.kernels.sql import alike
 
@@ -34,7 +35,8 @@ DELTA = ".delta"
 class StateHead:
     """Which file a step's state in a shard is at: the file that holds its last change, and the chain behind it.
 
-    `oldest` is the least event time of the rows that wait in it.
+    `oldest` is the least event time of the rows that wait in it: `END_OF_TIME` where the step says that none does, and
+    all are kept for rows to come.
     """
 
     file: str
@@ -43,6 +45,11 @@ class StateHead:
     full_bytes: int
     rows: int = 0
     oldest: int | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether a later watermark may release something."""
+        return self.rows > 0 and (self.oldest is None or self.oldest < END_OF_TIME)
 
     @property
     def due(self) -> bool:
