@@ -14,6 +14,7 @@ from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.table.arrays import once, one_zero, ordered
+from headrace.expressions.table.strings import joined
 from headrace.expressions.values import Value
 
 if TYPE_CHECKING:
@@ -114,14 +115,7 @@ def _join(values: list[Value]) -> Value:
     else:
         a = f"list_filter({a}, lambda __x: __x IS NOT NULL)"
     nulls = " OR ".join(f"{value.sql} IS NULL" for value in [array, *values[1:]])
-    between = values[1].sql
-    if values[1].is_constant:
-        joined = f"array_to_string({a}, {between})"
-    else:  # DuckDB needs a constant between the parts
-        joined = (
-            f"substring(array_to_string(list_transform({a}, lambda __x: {between} || __x), ''), length({between}) + 1)"
-        )
-    sql = f"(CASE WHEN NOT ({nulls}) THEN coalesce({joined}, '') END)"
+    sql = f"(CASE WHEN NOT ({nulls}) THEN {joined(a, values[1])} END)"
     return Value("", sql, k.STRING, raises=_raises([array, *values[1:]]))
 
 

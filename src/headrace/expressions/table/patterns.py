@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.base.names import literal
 from headrace.expressions import kinds as k
 from headrace.expressions import letters
+from headrace.expressions.binding import bound
 from headrace.expressions.casts import raising
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
@@ -172,18 +173,28 @@ def _replacement(text: str, groups: int) -> str:
 
 def _split(values: list[Value]) -> Value:
     written = _constant(values[1], "the pattern")
-    limit = values[2].constant if len(values) > 2 else -1  # noqa: PLR2004
-    if not isinstance(limit, int) or limit > 0:
-        raise Mismatch("a limit above 0 is not supported in split", hint="Use split_part.")
-    kind = pa.list_(k.STRING)
+    text, limit = values[0].sql, values[2].constant if len(values) > 2 else -1  # noqa: PLR2004
+    if not isinstance(limit, int):
+        raise Mismatch("the limit of split must be a constant")
     plain = re.sub(r"\\([^a-zA-Z0-9])", r"\1", written)
     if written and not re.search(r"[.+*?()|\[\]{}^$\\]", re.sub(r"\\[^a-zA-Z0-9]", "", written)):
-        return Value("", f"string_split({values[0].sql}, {literal(plain)})", kind, raises=values[0].raises)
-    pattern = translate(written)
-    if pattern.nullable or pattern.ends:
-        raise Mismatch("a pattern that can match nothing, or has $, is not supported in split")
-    sql = f"string_split_regex({values[0].sql}, {literal(pattern.text)})"
-    return Value("", sql, kind, raises=values[0].raises)
+        parts, marks = f"string_split({text}, {literal(plain)})", f"{(limit - 1) * len(plain)}"
+    else:
+        pattern = translate(written)
+        if pattern.nullable or pattern.ends:
+            raise Mismatch("a pattern that can match nothing, or has $, is not supported in split")
+        parts = f"string_split_regex({text}, {literal(pattern.text)})"
+        marks = _lengths(f"regexp_extract_all({text}, {literal(pattern.text)})", limit - 1)
+    if limit > 0:
+        first = f"{_lengths('__p', limit - 1)} + {marks}" if limit > 1 else "0"
+        rest = f"list_concat(__p[1:{limit - 1}], [substring({text}, CAST({first} AS BIGINT) + 1)])"
+        parts = bound("__p", parts, f"CASE WHEN len(__p) <= {limit} THEN __p ELSE {rest} END")
+    return Value("", parts, pa.list_(k.STRING), raises=values[0].raises)
+
+
+def _lengths(texts: str, count: int) -> str:
+    """Return SQL for how long the first texts of a list are together."""
+    return f"list_sum(list_transform({texts}[1:{count}], lambda __t: length(__t)))"
 
 
 ENTRIES: tuple[Function, ...] = (
@@ -239,6 +250,10 @@ ENTRIES: tuple[Function, ...] = (
         "split(s, 'b')",
         "split(s, '[ab]')",
         "split(s, ' ')",
+        "split(s, 'b', 2)",
+        "split(s, '[ab]+', 3)",
+        "split(s, '[ab]', 1)",
+        "split(s, ' ', -1)",
         r"split(s, '\\\\.')",
         notes=_NOTE,
     ),

@@ -49,6 +49,30 @@ def _text(value: Value) -> Value:
     return text
 
 
+def _concat_ws(values: list[Value]) -> Value:
+    operands = [values[0], *(value if k.is_array(value.type) else _text(value) for value in values[1:])]
+    for value in operands:
+        if k.is_array(value.type) and value.type.value_type not in (k.STRING, k.NULL):
+            raise Mismatch(
+                f"concat_ws cannot take {k.shown(value.type)}", hint="Say transform(xs, x -> cast(x as string))."
+            )
+    raises, mark = any(value.raises for value in operands), operands[0].sql
+    if not any(k.is_array(value.type) for value in operands):
+        return Value("", f"concat_ws({', '.join(value.sql for value in operands)})", k.STRING, raises=raises)
+    lists = [f"CAST({v.sql} AS VARCHAR[])" if k.is_array(v.type) else f"[{v.sql}]" for v in operands[1:]]
+    texts = f"list_filter(list_concat({', '.join([*lists, '[]'])}), lambda __t: __t IS NOT NULL)"
+    sql = f"(CASE WHEN {mark} IS NOT NULL THEN {joined(texts, values[0])} END)"
+    return Value("", sql, k.STRING, raises=raises)
+
+
+def joined(texts: str, mark: Value) -> str:
+    """Return SQL for the texts of a list as one, with a text between them; without any it is empty."""
+    if mark.is_constant:
+        return f"coalesce(array_to_string({texts}, {mark.sql}), '')"
+    marked = f"list_transform({texts}, lambda __x: {mark.sql} || __x)"  # DuckDB needs a constant between the parts
+    return f"coalesce(substring(array_to_string({marked}, ''), length({mark.sql}) + 1), '')"
+
+
 def _chars(template: str, returns: pa.DataType = k.STRING) -> Callable[[list[Value]], Value]:
     """Return the rule of a function that Spark has for binary too, and we for text only."""
 
@@ -131,14 +155,16 @@ ENTRIES: tuple[Function, ...] = (
         order="all",
     ),
     built("||", "any, any", _concat, "s || t", "s || i", "bin || bin2", order="all"),
-    entry(
+    built(
         "concat_ws",
-        "string, string...",
-        "string",
-        "concat_ws($*)",
+        "string, any...",
+        _concat_ws,
         "concat_ws(',', s, t)",
         "concat_ws(s, t, i)",
-        notes="nulls are skipped; arrays are not taken",
+        "concat_ws('-', texts)",
+        "concat_ws(t, s, texts, i, texts)",
+        "concat_ws(',', array())",
+        notes="nulls are skipped, also in arrays of strings",
         order="all",
     ),
     built(
