@@ -335,9 +335,11 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_of_the_journal_takes_no_lin
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def test_a_new_storage_beside_a_log_that_knows_the_app_is_told(tmp_path, caplog):
+@pytest.mark.parametrize("where", ["log", "kafka"])
+def test_a_new_storage_beside_topics_that_know_the_app_is_told(tmp_path, caplog, where, request):
     """Its folder may be lost, or be another one by mistake: the output has everything twice."""
-    app = two_lines(tmp_path / "first", topics=f"log:{tmp_path}/log")
+    topics = f"log:{tmp_path}/log" if where == "log" else request.getfixturevalue("broker").address
+    app = two_lines(tmp_path / "first", topics=topics)
     with Driver(app, storage=tmp_path / "first") as driver:
         driver.send("in", row(0), row(1))
         driver.run()
@@ -345,8 +347,10 @@ def test_a_new_storage_beside_a_log_that_knows_the_app_is_told(tmp_path, caplog)
     shutil.rmtree(tmp_path / "first")
     with Driver(app, storage=tmp_path / "first") as driver:
         driver.run()
-        assert outputs(driver)[0] == [0, 1, 0, 1]
-    assert f'{tmp_path / "first"} of the app "shop" is new, but another one of it has published to: out' in caplog.text
+        assert sorted(each["id"] for each in driver.read("out")) == [0, 0, 1, 1]
+    told = f'{tmp_path / "first"} of the app "shop" is new, but another one of it has published to: '
+    assert told in caplog.text
+    assert "out;" in caplog.text
     caplog.clear()
     with Driver(app, storage=tmp_path / "first") as driver:
         driver.run()

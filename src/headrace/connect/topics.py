@@ -71,6 +71,10 @@ class TopicStore(Protocol):
         """Return the names of the apps that have written to a topic, as far as that is known."""
         ...
 
+    def published_by(self, app: str) -> Mapping[str, set[str]]:
+        """Return the topics that an app has published to, by the id of its storage, as far as that is known."""
+        ...
+
     def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> Landing:
         """Return a topic to be filled by a feed.
 

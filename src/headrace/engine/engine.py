@@ -35,7 +35,14 @@ from headrace.engine.program.reset import resume
 from headrace.engine.publish import Publisher, check_published, with_rows
 from headrace.engine.recovery.fencing import check_fence, fence_after
 from headrace.engine.recovery.journal import Journal
-from headrace.engine.recovery.lost_epochs import as_decided, check_marks, check_program, check_repeatable, recovered
+from headrace.engine.recovery.lost_epochs import (
+    as_decided,
+    check_marks,
+    check_program,
+    check_repeatable,
+    recovered,
+    tell_if_new,
+)
 from headrace.engine.recovery.same_sources import agree_on_sources, check_instances, check_offsets, keep_marks
 from headrace.engine.recovery.view_damage import check_views
 from headrace.engine.served import agree_on_views
@@ -111,6 +118,8 @@ class Engine:
         self.first_rows, self.most_rows = first_rows(read), most_rows(read)
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
         check_published(groups, self.storage, last, self._known(last))
+        if last is None and not self.lost:
+            tell_if_new(self.storage, self.topics, self._app["id"])
         check_views(self.views.where, self.plan, last, views)
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self.forgotten = ForgottenRows(self.plan, self.storage, self.shards, groups if s.upto is None else ())

@@ -11,6 +11,7 @@ from headrace.connect.embedded.boundaries import writers
 from headrace.connect.embedded.creation import topic_of_source
 from headrace.connect.embedded.formatted import FormattedTopic
 from headrace.connect.embedded.landing import EmbeddedLanding, landing_path, position_of
+from headrace.connect.embedded.marks import marks_of
 from headrace.connect.embedded.shared_landing import EmbeddedSharedLanding, path_of, position_of_group
 from headrace.connect.embedded.sink import EmbeddedSink
 from headrace.connect.embedded.source import EmbeddedSource
@@ -103,6 +104,10 @@ class EmbeddedTopics(TopicStore):
     def writers(self, topic: str) -> set[str]:
         """Return the names of the apps that have written to a topic, as far as its boundaries are kept."""
         return writers(self.log, topic)
+
+    def published_by(self, app: str) -> dict[str, set[str]]:
+        """Return the topics that an app has published to, by the id of its storage."""
+        return {marks.id: set(marks.topics) for marks in marks_of(self.log, app)}
 
     def clean(self, topics: Sequence[str]) -> None:
         """Clean the topics that exist."""

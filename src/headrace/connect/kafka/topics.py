@@ -13,7 +13,7 @@ from headrace.connect.kafka.open_topic import JSON, KafkaOpenTopic
 from headrace.connect.kafka.shared_landing import KafkaSharedLanding
 from headrace.connect.kafka.sink import KafkaSink
 from headrace.connect.kafka.source import KafkaSource
-from headrace.connect.kafka.writing.marks import read_mark, writers_of
+from headrace.connect.kafka.writing.marks import marks_of, read_mark, writers_of
 from headrace.connect.kafka.writing.sending import Sender
 from headrace.connect.topics import TopicSpec, TopicStore
 
@@ -108,6 +108,10 @@ class KafkaTopics(TopicStore):
     def writers(self, topic: str) -> set[str]:
         """Return the names of the apps that have written to a topic."""
         return writers_of(self.address, self.address.cluster_name(topic))
+
+    def published_by(self, app: str) -> dict[str, set[str]]:
+        """Return the topics that an app has published to, as the cluster calls them, by the id of its storage."""
+        return {mark.writer.partition("/")[2]: set(mark.topics) for mark in marks_of(self.address, app)}
 
     def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> KafkaLanding:
         """Return a topic for a feed to fill."""

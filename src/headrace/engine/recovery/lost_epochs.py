@@ -24,6 +24,7 @@ from headrace.kernels.files import read_metadata
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.connect.topics import TopicStore
     from headrace.engine.inputs import Inputs
     from headrace.engine.recovery.journal import Journal
     from headrace.engine.storage import Commit, Storage
@@ -143,24 +144,28 @@ def _state_is_whole(storage: Storage, commit: Commit) -> bool:
 def check_marks(storage: Storage, log: Log, identity: str, last: Commit | None) -> None:
     """Compare the epochs that output topics have with the commits, where there is no journal.
 
-    A storage that is new beside a log that knows the app by another one is told: all is published once more. So it is
-    after `headrace reset --outputs again`, and where the folder of the storage is lost, or is another by mistake.
-
     Raises:
         EpochsLost: a topic has a later one.
 
     """
     at = -1 if last is None else last.epoch
-    known = marks_of(log, storage.app)
-    published = max((marks.last for marks in known if marks.id == identity), default=-1)
+    published = max((marks.last for marks in marks_of(log, storage.app) if marks.id == identity), default=-1)
     if published > at:
         raise EpochsLost(
             str(storage.path), last=None if last is None else at, known=published, why="there is no journal of them"
         )
-    topics = sorted({topic for marks in known if marks.id != identity for topic in marks.topics})
-    if last is None and topics:
+
+
+def tell_if_new(storage: Storage, topics: TopicStore, identity: str) -> None:
+    """Warn of a storage that is new where another one of the app has published: all of it comes once more.
+
+    So it is after `headrace reset --outputs again`, and where the storage's folder is lost, or another by mistake.
+    """
+    known = topics.published_by(storage.app)
+    published = sorted(set().union(*(names for other, names in known.items() if other != identity)))
+    if published:
         new = 'the storage %s of the app "%s" is new, but another one of it has published to: %s; all comes again'
-        logger.warning(new, storage.path, storage.app, ", ".join(topics))
+        logger.warning(new, storage.path, storage.app, ", ".join(published))
 
 
 def check_program(storage: Storage, last: Commit | None, lost: Sequence[Commit], program: str) -> None:
