@@ -127,3 +127,19 @@ def test_a_source_of_sparks_is_not_idle_because_an_epoch_took_long():
     progress = {"s": SourceProgress(times={"spark": 7}, active={"spark": 100})}
     for planned, idle in [(None, True), (129, False), (130, True), (999, True)]:
         assert inputs.watermarks(progress, {}, {}, 150, planned)["s"].idle == idle
+
+
+def test_what_an_epoch_reaches_is_known_by_no_partition_that_has_its_first_row_meanwhile():
+    """Both rows are stored before the epoch is planned, and in order: neither is late for a join as of a time."""
+    app = hr.App("wakes", shards=1)
+    app.stream("t", "at timestamp", event_time="at", partitions=2).to_topic("out")
+    with Driver(app) as driver:
+        driver.send("t", *rows(1), partition=0)
+        driver.run()
+        engine = driver._engine  # noqa: SLF001 -- what plans epochs
+        driver.send("t", *rows(60), partition=0)
+        bounds = engine.inputs.bounds(engine.last)
+        ranges = engine.inputs.unread(engine.last, bounds, 100)
+        assert engine.inputs.reached(engine.last, ranges, bounds) == {"t": 60_000_000}
+        stored(driver, "t", 2, partition=1)()
+        assert engine.inputs.reached(engine.last, ranges, bounds) == {"t": 1_000_000}

@@ -53,6 +53,7 @@ from headrace.kernels.state.state import DELTA
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.connect.source import Bounds, OffsetRange
     from headrace.engine.watermarks import SourceWatermark
     from headrace.kernels.program import Program
     from headrace.kernels.task import Report
@@ -229,10 +230,14 @@ class Engine:
             before=before,
             began=self.settings.clock.monotonic(),
             now=self.epoch_time(),
-            reached=reached(
-                self.ahead, self.inputs.reached(before, ranges, bounds), before.watermarks, self.settings.until
-            ),
+            reached=self._reached(before, ranges, bounds),
         )
+
+    def _reached(
+        self, before: Commit, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds]
+    ) -> Mapping[str, int]:
+        sources = self.inputs.reached(before, ranges, bounds) if self.ahead else {}
+        return reached(self.ahead, sources, before.watermarks, self.settings.until)
 
     def begin_lost(self) -> PlannedEpoch:
         """Plan the first lost epoch as it ran the first time.

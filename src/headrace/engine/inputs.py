@@ -273,9 +273,11 @@ class Inputs:
     ) -> dict[str, int | None]:
         """Return by source at most the watermark that it has after reading ranges, which follow a commit.
 
-        It is the last one where the source does not say beforehand when its records were.
+        It is the last one where the source does not say beforehand when its records were. A partition that had no row
+        by these bounds is looked at again: it may have some that were stored before rows of the ranges.
         """
-        return {step: self._reached(step, commit, ranges, bounds.get(step)) for step in self.inputs}
+        later = self.bounds_again(commit.sources, bounds, self.clock.now())
+        return {step: self._reached(step, commit, ranges, later.get(step)) for step in self.inputs}
 
     def _reached(self, step: str, commit: Commit, ranges: Sequence[OffsetRange], bounds: Bounds | None) -> int | None:
         source, before = self.inputs[step], commit.outputs.get(step)

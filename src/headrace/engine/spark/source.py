@@ -165,7 +165,9 @@ class EpochReader(DataSourceStreamReader):
         if self._first is None:
             self._first = epoch + 1
         single_task = is_small(self.planning, commit, ranges, warm=epoch != self._first)
-        reaches = reached(self.planning.ahead, self._inputs.reached(commit, ranges, bounds), commit.watermarks)
+        reaches = {}
+        if self.planning.ahead:
+            reaches = reached(self.planning.ahead, self._inputs.reached(commit, ranges, bounds), commit.watermarks)
         times = EpochTimes(max(CLOCK.now(), commit.now), reaches)
         return self._offset(epoch + 1, ranges, bounds, times, single_task=single_task)
 
