@@ -84,3 +84,43 @@ def test_a_watermark_before_the_year_1_is_shown_as_the_first_instant():
         driver.run()
         first = datetime(1, 1, 1, tzinfo=UTC)
         assert (driver.watermark("t"), driver.status()["sources"]["t"]["watermark"]) == (first, first)
+
+
+@pytest.mark.parametrize(
+    ("window", "years"),
+    [
+        (hr.tumbling("30000 days", grace="0 s"), "84 to 9916"),
+        (hr.tumbling("1200 months", grace="0 s"), "103 to 9897"),
+        (hr.sliding("5000 days", grace="0 s"), "15 to 9985"),
+        (hr.session("5000 days", grace="100 days"), "15 to 9985"),
+        (hr.tumbling("9 days", grace="4000 days"), "12 to 9988"),
+        (hr.tumbling("1 day", grace="1 day"), "2 to 9989"),
+    ],
+)
+@pytest.mark.parametrize("emit", ["changes", "final"])
+def test_long_windows_reach_into_more_years(window, emit, years):
+    """A window that ended after the year 9999, or began before the year 1, ended the app, or never closed."""
+    app = hr.App("far", shards=1)
+    rows = app.stream("t", "at timestamp", event_time="at")
+    rows.group_by().window(window, emit=emit).agg(n="count(*)").named("counts").to_view("v")
+    first, last = (int(year) for year in years.split(" to "))
+    with Driver(app) as driver:
+        driver.send("t", {"at": f"{first:04}-06-30"}, {"at": f"{last}-06-30"})
+        driver.send("t", {"at": f"{first - 2:04}-12-31"} if first > 2 else {"at": None}, {"at": f"{last + 2}-01-01"})
+        driver.run()
+        driver.finish()
+        assert sum(row["n"] for row in driver.view("v")) >= 2
+        assert driver.late("counts") == []
+        assert [row["reason"].endswith(f"is not in the years {years}") for row in driver.read("t.dead")][-1:] == [True]
+        assert driver.counts("t")["dead"] == 2
+
+
+def test_windows_for_all_times_take_the_rows_of_today():
+    app = hr.App("far", shards=1)
+    rows = app.stream("t", "at timestamp", event_time="at")
+    windows = rows.group_by().window(hr.tumbling("2000000 days", grace="0 s"), emit="changes")
+    windows.agg(n="count(*)").named("counts").to_view("v")
+    with Driver(app) as driver:
+        driver.send("t", {"at": "2026-01-01"})
+        driver.run()
+        assert driver.counts("t")["dead"] == 0

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.calendar import DAY
 from headrace.base.dead_letters import dead_letters, undecoded_letters
 from headrace.base.errors import TopicDiffers
 from headrace.base.schema import type_name
+from headrace.base.time import END_OF_TIME, as_datetime
 from headrace.connect.format import HEADERS, KEY, VALUE
 from headrace.connect.undecoded import Undecoded
 
@@ -24,7 +26,41 @@ if TYPE_CHECKING:
 
 FIRST_TIME, LAST_TIME = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000 for year in (2, 9_990))
 """The bounds of windows around an event time must be times as well, of the years 1 to 9999: microseconds."""
-FAR = "is not in the years 2 to 9989"
+MOST_REACH = 1_000 * 366 * DAY
+"""Longer windows are for all times, and reach around those of today."""
+
+
+class Span(NamedTuple):
+    """The event times that records may have, from the first to the last: windows around them are in the calendar."""
+
+    first: int = FIRST_TIME
+    last: int = LAST_TIME
+
+    @classmethod
+    def around(cls, reach: int) -> Span:
+        """Return those that may be so far from a window's bounds, in microseconds."""
+        reach = min(reach, MOST_REACH)
+        return cls(max(FIRST_TIME, FIRST_TIME - 365 * DAY + reach), min(LAST_TIME, END_OF_TIME - reach))
+
+    def has(self, time: int | None) -> bool:
+        """Whether it is one of them."""
+        return time is not None and self.first <= time <= self.last
+
+    @property
+    def reason(self) -> str:
+        """Say what is wrong with another time: it is outside these whole years."""
+        first, last = as_datetime(self.first - 1).year + 1, as_datetime(self.last + 1).year - 1
+        return f"is not in the years {first} to {last}"
+
+    def far(self, times: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        """Return for each row whether its event time is too far away for the windows around it; None where none is."""
+        span = pc.min_max(times).as_py()
+        if span["min"] is None or (span["min"] >= self.first and span["max"] <= self.last):
+            return None
+        return pc.fill_null(pc.or_(pc.less(times, self.first), pc.greater(times, self.last)), fill_value=False)
+
+
+NEAR = Span()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +71,7 @@ class RecordShape:
     by its own clock. `format`: that of the column `value`; None where the source has the columns themselves. The key's
     columns are read from the value, and where it has none, from the record's key: from the columns beside the value, or
     where the source is `undecoded` and has bytes alone, in the `key_format`. `arrived`: the column of the decoded rows
-    with the time at which a record was stored, in microseconds.
+    with the time at which a record was stored, in microseconds. `span`: the event times that records may have.
     """
 
     topic: str
@@ -48,6 +84,7 @@ class RecordShape:
     key_format: Format | None = None
     undecoded: bool = False
     arrived: str | None = None
+    span: Span = NEAR
 
     @property
     def stored(self) -> list[str]:
@@ -252,7 +289,11 @@ def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
     rows = _selected(table, shape).append_column("_time", times)
     absent = times.is_null() if times.null_count else None
     return letters.drop(
-        rows, {f'the event time "{time}" is null': absent, f'the event time "{time}" {FAR}': far_times(times)}
+        rows,
+        {
+            f'the event time "{time}" is null': absent,
+            f'the event time "{time}" {shape.span.reason}': shape.span.far(times),
+        },
     )
 
 
@@ -276,18 +317,10 @@ def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table
         f"no key: rows of the table are identified by {', '.join(shape.key)}, and {subject} null": keyless,
         f'the event time "{shape.event_time or "_time"}" is null': timeless,
     }
-    far = far_times(times)
+    far = shape.span.far(times)
     if far is not None:
-        reasons[f'the event time "{shape.event_time or "_time"}" {FAR}'] = pc.and_not(far, keyless)
+        reasons[f'the event time "{shape.event_time or "_time"}" {shape.span.reason}'] = pc.and_not(far, keyless)
     return letters.drop(rows, reasons)
-
-
-def far_times(times: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return for each row whether its event time is too far away for the windows around it; None where none is."""
-    span = pc.min_max(times).as_py()
-    if span["min"] is None or (span["min"] >= FIRST_TIME and span["max"] <= LAST_TIME):
-        return None
-    return pc.fill_null(pc.or_(pc.less(times, FIRST_TIME), pc.greater(times, LAST_TIME)), fill_value=False)
 
 
 def any_null(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:

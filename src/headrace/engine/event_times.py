@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connect.decoding import FAR, far_times
+from headrace.connect.decoding import NEAR, Span
 from headrace.kernels.failing_sql import failing_sql
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class EventTimes:
 
     duck: Duck
     timing: Scalar
+    span: Span = NEAR
 
     def of(self, rows: pa.Table) -> tuple[pa.ChunkedArray, dict[int, str]]:
         """Return an event time for each row, in microseconds, and why some have none, by row.
@@ -48,9 +49,9 @@ class EventTimes:
             found = pc.if_else(pc.and_(missing, deleted), rows.column("_time"), found)
             missing = pc.and_not(missing, deleted)
         reasons = {row: self._reason(failing.get(row)) for row in pc.indices_nonzero(missing).to_pylist()}
-        far = far_times(found)
+        far = self.span.far(found)
         if far is not None:
-            reasons |= dict.fromkeys(pc.indices_nonzero(far).to_pylist(), f"{self._said} {FAR}")
+            reasons |= dict.fromkeys(pc.indices_nonzero(far).to_pylist(), f"{self._said} {self.span.reason}")
         return found, dict(sorted(reasons.items()))
 
     @property

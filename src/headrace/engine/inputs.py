@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import NotRunning, RecordsGone, UnreadableRecord
 from headrace.base.outside import OffsetsLost
-from headrace.connect.decoding import FIRST_TIME, LAST_TIME, Decoded, decode, empty, letters_of
+from headrace.connect.decoding import Decoded, decode, empty, letters_of
 from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
 from headrace.engine.pace import share
@@ -288,7 +288,7 @@ class Inputs:
         for offsets in ranges:
             with self._asking:
                 time = self.reader(step).max_event_time(offsets)
-            if time is None or _is_far(time):
+            if time is None or not source.shape.span.has(time):
                 return before
             progress.offsets[offsets.partition] = offsets.end
             progress.observe(offsets.partition, time, 0)
@@ -341,7 +341,7 @@ class Inputs:
             decoded, time = self._timed(ReadRange(offsets, decoded, None, lost), bound.timing), None
         if decoded.dead is not None and bound.on_error == "fail":
             raise _unreadable(bound.shape.topic, decoded)
-        if time is None or _is_far(time):  # what is known of the range may be of a dead letter
+        if not bound.shape.span.has(time):  # what is known of the range may be of a dead letter
             time = _greatest(decoded)
         return ReadRange(offsets, decoded, time, lost)
 
@@ -353,7 +353,7 @@ class Inputs:
         rows, dead = read.decoded.rows, read.decoded.dead
         if self._duck is None:
             self._duck = Duck()
-        times, reasons = EventTimes(self._duck, timing).of(rows)
+        times, reasons = EventTimes(self._duck, timing, self.inputs[read.part.source].shape.span).of(rows)
         if reasons:
             fresh = self.letters(read, reasons)
             dead = fresh if dead is None else pa.concat_tables([dead, fresh])
@@ -419,10 +419,6 @@ def _lowered(bounds: Mapping[str, Bounds], ranges: Sequence[OffsetRange], ends: 
     for offsets, end in zip(ranges, ends, strict=True):
         lowered[offsets.source][offsets.partition] = end
     return {step: Bounds(each.earliest, lowered[step]) for step, each in bounds.items()}
-
-
-def _is_far(time: int) -> bool:
-    return not FIRST_TIME <= time <= LAST_TIME
 
 
 def _greatest(decoded: Decoded) -> int | None:

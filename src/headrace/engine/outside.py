@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.dead_letters import DEAD, DEAD_SINK
 from headrace.base.errors import InvalidPlan, did_you_mean
-from headrace.connect.decoding import RecordShape
+from headrace.connect.decoding import RecordShape, Span
 from headrace.connect.embedded import EmbeddedTopics, log_path
 from headrace.connect.formats import format_of
 from headrace.connect.objects import ObjectSink
@@ -20,7 +20,7 @@ from headrace.engine.input import Input
 from headrace.engine.served import views_at
 from headrace.engine.sink_groups import open_sink_groups
 from headrace.log import Log
-from headrace.plan.nodes import ARRIVED
+from headrace.plan.nodes import ARRIVED, Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +57,7 @@ def _input(plan: Plan, node: PlanSource, topics: TopicStore) -> Input:
         key_format=format_of(node.key_format, "text") if undecoded else None,
         undecoded=undecoded,
         arrived=ARRIVED if id(node) in plan.arrivals else None,
+        span=Span.around(_reach(plan)),
     )
     return Input(
         source=source,
@@ -68,6 +69,12 @@ def _input(plan: Plan, node: PlanSource, topics: TopicStore) -> Input:
         in_order=plan.in_order.get(id(node)),
         timing=node.timing,
     )
+
+
+def _reach(plan: Plan) -> int:
+    """Return how far all windows of a plan, one below the other, reach around an event time, with their grace."""
+    windows = [node.window for node in plan.nodes if isinstance(node, Windowed) and node.window is not None]
+    return sum(window.reach + window.grace for window in windows)
 
 
 def spec_of(node: PlanSource) -> TopicSpec:

@@ -38,6 +38,11 @@ class Window(ABC):
         """Whether a row's time alone says that it is late, so that it is found late before rows are spread."""
         return True
 
+    @property
+    @abstractmethod
+    def reach(self) -> int:
+        """How far its bounds may be from the time of a row."""
+
     @abstractmethod
     def state_row(self, group: str) -> str:
         """Return what a row of the state is, for people; `group` are the keys."""
@@ -69,6 +74,13 @@ class AlignedWindow(Window):
         if self.calendar is None:
             return show_duration(self.pane)
         return show_length(Length(self.calendar.months * self.pane, self.calendar.micros * self.pane))
+
+    @property
+    def reach(self) -> int:
+        """Its size; of a calendar at most, in any zone."""
+        if self.calendar is None:
+            return self.size
+        return self.size * (31 * DAY * self.calendar.months + self.calendar.micros) + 2 * DAY
 
     def state_row(self, group: str) -> str:
         """Return that a row is one of a pane."""
@@ -104,6 +116,11 @@ class SessionWindow(Window):
         """No: the session that a row would be in is known where the state is."""
         return False
 
+    @property
+    def reach(self) -> int:
+        """The gap."""
+        return self.gap
+
     def state_row(self, group: str) -> str:
         """Return that a row is one of a session."""
         return f"a row per ({group}, session), dropped when it closes"
@@ -120,6 +137,11 @@ class SlidingWindow(Window):
     """
 
     size: int
+
+    @property
+    def reach(self) -> int:
+        """Its size."""
+        return self.size
 
     def state_row(self, group: str) -> str:
         """Return that a row is one of a moment."""

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from headrace.base.dead_letters import DEAD, as_json
 from headrace.base.schema import to_ddl
-from headrace.connect.decoding import FAR, far_times
+from headrace.connect.decoding import NEAR
 from headrace.engine.level_zero import stage_dead_letters
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.watermarks import EpochTimes
@@ -82,14 +82,14 @@ def _timed(
         times = pa.chunked_array([pa.array([here_now] * table.num_rows, pa.int64())])
         return table.append_column("_time", times), None
     times = table.column(event_time).cast(pa.int64())
-    rows, far = table.append_column("_time", times), far_times(times)
+    rows, far = table.append_column("_time", times), NEAR.far(times)
     if not times.null_count and far is None:
         return rows, None
     kept = times.is_valid() if far is None else pc.and_not(times.is_valid(), far)
     bad = rows.filter(pc.invert(kept)).to_pylist()
     letters = [
         {"topic": name, "partition": -1, "offset": -1,
-         "reason": f'the event time "{event_time}" {"is null" if row.pop("_time") is None else FAR}',
+         "reason": f'the event time "{event_time}" {"is null" if row.pop("_time") is None else NEAR.reason}',
          "record": as_json(row)}
         for row in bad
     ]  # fmt: skip
