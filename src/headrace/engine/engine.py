@@ -47,13 +47,12 @@ from headrace.engine.recovery.same_sources import agree_on_sources, check_instan
 from headrace.engine.recovery.view_damage import check_views
 from headrace.engine.served import agree_on_views
 from headrace.engine.storage import Commit, SourceProgress, Storage
-from headrace.engine.watermarks import UNPARTITIONED, advance, ahead, empty_epoch_due, reached
+from headrace.engine.watermarks import UNPARTITIONED, advance, ahead, empty_epoch_due
 from headrace.kernels.state.state import DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.connect.source import Bounds, OffsetRange
     from headrace.engine.watermarks import SourceWatermark
     from headrace.kernels.program import Program
     from headrace.kernels.task import Report
@@ -230,14 +229,8 @@ class Engine:
             before=before,
             began=self.settings.clock.monotonic(),
             now=self.epoch_time(),
-            reached=self._reached(before, ranges, bounds),
+            reached=self.inputs.reaches(self.ahead, before, ranges, bounds, self.settings.until),
         )
-
-    def _reached(
-        self, before: Commit, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds]
-    ) -> Mapping[str, int]:
-        sources = self.inputs.reached(before, ranges, bounds) if self.ahead else {}
-        return reached(self.ahead, sources, before.watermarks, self.settings.until)
 
     def begin_lost(self) -> PlannedEpoch:
         """Plan the first lost epoch as it ran the first time.

@@ -22,7 +22,7 @@ from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
-from headrace.engine.watermarks import SourceWatermark, holds_nothing_back, of_source
+from headrace.engine.watermarks import SourceWatermark, holds_nothing_back, of_source, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -267,6 +267,17 @@ class Inputs:
             )
             for step, bound in self.inputs.items()
         }
+
+    def reaches(
+        self,
+        ahead: Mapping[str, Sequence[str]],
+        commit: Commit,
+        ranges: Sequence[OffsetRange],
+        bounds: Mapping[str, Bounds],
+        until: Mapping[str, int | None] | None = None,
+    ) -> dict[str, int]:
+        """Return the watermarks that the steps of `ahead` are known to have after reading ranges; see `reached`."""
+        return reached(ahead, self.reached(commit, ranges, bounds), commit.watermarks, until) if ahead else {}
 
     def reached(
         self, commit: Commit, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds]

@@ -27,7 +27,7 @@ from headrace.engine.private import Destroyed
 from headrace.engine.spark import workers
 from headrace.engine.spark.planning import is_small
 from headrace.engine.storage import Commit, Storage, read_json
-from headrace.engine.watermarks import EpochTimes, reached
+from headrace.engine.watermarks import EpochTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -165,9 +165,7 @@ class EpochReader(DataSourceStreamReader):
         if self._first is None:
             self._first = epoch + 1
         single_task = is_small(self.planning, commit, ranges, warm=epoch != self._first)
-        reaches = {}
-        if self.planning.ahead:
-            reaches = reached(self.planning.ahead, self._inputs.reached(commit, ranges, bounds), commit.watermarks)
+        reaches = self._inputs.reaches(self.planning.ahead, commit, ranges, bounds)
         times = EpochTimes(max(CLOCK.now(), commit.now), reaches)
         return self._offset(epoch + 1, ranges, bounds, times, single_task=single_task)
 
