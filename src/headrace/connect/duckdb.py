@@ -87,6 +87,11 @@ class DuckdbTable(StoreSink, SharedSink):
         return f"duckdb:{self.path}:{self.table}"
 
     @property
+    def location(self) -> str:
+        """File and table; DuckDB tells no capital letters from small ones."""
+        return f"{self.writer_group}:{self.table.lower()}"
+
+    @property
     def writer_group(self) -> str:
         """The file: its tables share a transaction."""
         return f"duckdb:{Path(self.path).resolve()}"

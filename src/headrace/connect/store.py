@@ -167,6 +167,15 @@ class StoreSink(Sink):
         """What tells it from the other sinks of an app: it is a part of the writer's name, so it shows no password."""
         raise NotImplementedError
 
+    @property
+    def location(self) -> str:
+        """What tells it from other stores, whatever they are called: it is written by one step of an app."""
+        return self.name
+
+    def overlaps(self, other: object) -> bool:
+        """Whether it and another sink write to the same rows."""
+        return self.location == getattr(other, "location", None)
+
     def for_step(
         self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
     ) -> Self:

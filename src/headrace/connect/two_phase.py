@@ -163,6 +163,11 @@ class TwoPhaseTable(SharedSink):
         """Database and table."""
         return str(getattr(self.store, "name", self.store.writer_group))
 
+    def overlaps(self, other: object) -> bool:
+        """Whether it and another sink write to the same table."""
+        check = getattr(self.store, "overlaps", None)
+        return check is not None and bool(check(getattr(other, "store", other)))
+
     @property
     def writer_group(self) -> str:
         """All its databases."""

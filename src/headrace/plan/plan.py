@@ -109,6 +109,12 @@ def check_sink(sinks: Sequence[Sink], new: Sink) -> None:
                 if new.view is None
                 else "Give one of the views another name.",
             )
+        if sink.overlaps(new):
+            raise InvalidPlan(
+                f"two steps write to one place: {sink.target.where} and {new.target.where}",
+                detail="Each would overwrite and delete rows of the other.",
+                hint="Give one of them a place of its own.",
+            )
     names(_in_order([*sinks, new]))
     _no_circle([*sinks, new])
 

@@ -36,6 +36,11 @@ class Sink:
         """The connector's sink, if it is one."""
         return self.target if hasattr(self.target, "open") else None
 
+    def overlaps(self, other: Sink) -> bool:
+        """Whether it and another one write to the same rows of a store, whatever they are called."""
+        check = getattr(self.connector, "overlaps", None)
+        return check is not None and bool(check(other.connector))
+
     @property
     def form(self) -> Form:
         """What it takes of the rows: all, one change a key, or the delta."""

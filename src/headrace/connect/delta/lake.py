@@ -80,6 +80,11 @@ class DeltaLake(StoreSink):
         """The address."""
         return f"delta:{self.path}"
 
+    @property
+    def location(self) -> str:
+        """The folder or the address, however it is spelled."""
+        return self.name.rstrip("/") if "://" in self.path else f"delta:{Path(self.path).resolve()}"
+
     def for_step(
         self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
     ) -> Self:

@@ -94,6 +94,11 @@ class ParquetFolder(StoreSink):
         """The folder."""
         return f"parquet:{self.path}"
 
+    @property
+    def location(self) -> str:
+        """The folder, however it is spelled."""
+        return f"parquet:{Path(self.path).resolve()}"
+
     def for_step(
         self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
     ) -> Self:

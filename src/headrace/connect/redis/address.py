@@ -47,6 +47,13 @@ class RedisAddress:
         """Return the address without user and password."""
         return place_of(self.url)
 
+    @property
+    def database(self) -> tuple[object, ...]:
+        """Return the server and the number of its database, however the address says them."""
+        found = redis.connection.parse_url(self.url)
+        host, port = found.get("path") or found.get("host", "localhost").lower(), found.get("port", 6379)
+        return host, port, int(found.get("db") or 0)
+
     def client(self) -> redis.Redis:
         """Return a client that does not retry: whoever calls does.
 

@@ -79,8 +79,9 @@ def keys(url: str, prefix: str, *, ttl: str | timedelta | None = None) -> RedisC
 
 
 def _cache(url: str, prefix: str, ttl: str | timedelta | None, *, whole: bool) -> RedisCache:
-    if not prefix or prefix.startswith(MARKS):
-        raise InvalidArgument(f"{prefix!r} cannot be the prefix of keys in Redis", hint='For example "user:".')
+    if not prefix or prefix.startswith(MARKS) or MARKS.startswith(prefix):
+        hint = f'For example "user:"; keys {MARKS}… are ours.'
+        raise InvalidArgument(f"{prefix!r} cannot be the prefix of keys in Redis", hint=hint)
     milliseconds = 0 if ttl is None else duration(ttl, what="ttl") // 1_000
     if ttl is not None and milliseconds < 1:
         raise InvalidArgument(f"the ttl is a millisecond at least, not {ttl!r}")
@@ -106,6 +107,12 @@ class RedisCache(StoreSink):
     def name(self) -> str:
         """Server and prefix."""
         return f"redis:{self.address.place}:{self.prefix}"
+
+    def overlaps(self, other: object) -> bool:
+        """Whether a key of one may be a key of the other: a prefix begins with the other one."""
+        if not isinstance(other, RedisCache) or self.address.database != other.address.database:
+            return False
+        return self.prefix.startswith(other.prefix) or other.prefix.startswith(self.prefix)
 
     def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
         """Return how the entries differ from what they should be, and with `repair` bring them level.

@@ -106,6 +106,11 @@ class SearchIndex(StoreSink):
         """The folder."""
         return f"tantivy:{self.path}"
 
+    @property
+    def location(self) -> str:
+        """The folder, however it is spelled."""
+        return f"tantivy:{Path(self.path).resolve()}"
+
     def for_step(
         self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
     ) -> Self:
