@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import headrace as hr
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, InvalidPlan
 from headrace.log import Log
 
 PROGRAM = """
@@ -36,6 +37,27 @@ if __name__ == "__main__":
             running._carrier.check()
 """
 
+ENDED = """
+import sys
+from pathlib import Path
+
+import headrace as hr
+from headrace.base.errors import NotRunning
+
+if __name__ == "__main__":
+    app = hr.App("stopped", storage=Path(sys.argv[1], "app"))
+    app.stream("in", "k int").group_by("k").agg(n="count(*)").to_view("counts")
+    running = app.start()
+    running.await_caught_up()
+    running._carrier.spark.stop()
+    try:
+        running.await_caught_up(30)
+        running._carrier.check()
+    except NotRunning as error:
+        sys.stdout.write(str(error))
+    running.stop()
+"""
+
 
 @pytest.mark.spark
 @pytest.mark.parametrize("way", ["signal", "atexit"])
@@ -47,6 +69,20 @@ def test_a_program_on_spark_stops_its_app_by_a_signal_and_at_its_end(tmp_path, w
     app = hr.App("stopped", storage=tmp_path / "app")
     app.stream("in", "k int").group_by("k").agg(n="count(*)").to_view("counts")
     assert app.status()["state"] == "stopped"
+
+
+@pytest.mark.spark
+def test_a_session_that_is_stopped_under_its_app_is_told(tmp_path):
+    done = subprocess.run([sys.executable, "-c", ENDED, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the Spark session of the app was stopped while the app ran" in done.stdout
+
+
+def test_run_in_a_thread_says_what_to_do_instead(tmp_path):
+    app = hr.App("stopped", storage=tmp_path)
+    app.stream("in", "k int").to_topic("out")
+    with ThreadPoolExecutor() as pool, pytest.raises(InvalidPlan, match="only the main thread"):
+        pool.submit(app.run, carrier="in-process").result()
 
 
 def test_an_epoch_that_stops_its_own_app_is_refused_and_the_program_can(tmp_path):

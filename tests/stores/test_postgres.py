@@ -369,6 +369,17 @@ def test_a_role_that_may_not_create_is_told_how_and_no_password_is_shown(databas
         database.execute("DROP OWNED BY sam", "DROP ROLE sam")
 
 
+@pytest.mark.parametrize("table", ["n" * 64, f"{'s' * 64}.t", f"é{'n' * 62}"])
+def test_a_name_that_the_server_would_cut_off_is_refused(table):
+    """Two that differ behind its 63rd byte would be one table."""
+    with pytest.raises(InvalidPlan, match="PostgreSQL cannot have a"):
+        postgres.upsert("postgresql://localhost/db", table)
+    with pytest.raises(InvalidPlan, match="PostgreSQL cannot have a column named"):
+        for_rows(postgres.upsert("postgresql://localhost/db", "n" * 63), table=False).for_step(
+            schema=pa.schema([("n" * 64, pa.int64())]), key=None, is_table=False, sealed=frozenset()
+        )
+
+
 def test_a_table_without_a_key_is_refused():
     with pytest.raises(InvalidPlan, match="by its key"):
         postgres.upsert("postgresql://ada@localhost/shop", "t").for_step(

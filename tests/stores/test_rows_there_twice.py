@@ -74,3 +74,23 @@ def test_rows_that_somebody_has_added_to_those_of_a_key_are_found_and_removed(tm
     assert compared(repair=True) == (0, 0, 6)
     assert sorted(read(), key=str) == level
     assert compared(repair=False) == (0, 0, 0)
+
+
+def test_a_repair_of_a_table_whose_column_has_braces_in_its_name(tmp_path):
+    """`headrace sync check --repair` ended with an error about the name of a field."""
+    import duckdb
+
+    from headrace.connect import duckdb as files
+
+    names = ["{id}", "a{b"]
+    schema = pa.schema([(name, pa.int32()) for name in names])
+    sink = files.table(tmp_path / "shop.duckdb", "t")
+    sink = sink.for_step(schema=schema, key=("{id}",), is_table=True, sealed=frozenset())
+    sink.prepare(clock=ManualClock())
+    with duckdb.connect(tmp_path / "shop.duckdb") as sql:
+        sql.execute("INSERT INTO t VALUES (7, 7), (1, 0)")
+    rows = pa.record_batch([pa.array([1, 2], pa.int32())] * 2, schema=schema)
+    found = sink.compare(iter([rows]), repair=True)
+    assert (found.missing, found.other, found.extra) == (1, 1, 1)
+    with duckdb.connect(tmp_path / "shop.duckdb") as sql:
+        assert sorted(sql.execute("FROM t").fetchall()) == [(1, 1), (2, 2)]

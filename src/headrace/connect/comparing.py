@@ -41,10 +41,12 @@ def compare_rows(
             gone = ", ".join(quote(name) if name in sink.key else f"any_value(NULL) AS {quote(name)}" for name in names)
             kept, key = (", ".join(map(quote, some)) for some in (names, sink.key))
             changed = f"SELECT {kept}, false AS _deleted FROM changed"
-            deleted = f"SELECT {gone}, true AS _deleted FROM {{}} GROUP BY {key}"
+            repeated, extra = (
+                f"SELECT {gone}, true AS _deleted FROM {table} GROUP BY {key}" for table in ("repeated", "extra")
+            )
             if sql.execute("FROM repeated LIMIT 1").fetchall():  # a merge by key would change each, and keep all
-                _publish(sink, sql, deleted.format("repeated"))
-            _publish(sink, sql, f"{changed} UNION ALL {deleted.format('extra')}")
+                _publish(sink, sql, repeated)
+            _publish(sink, sql, f"{changed} UNION ALL {extra}")
         return differences
 
 

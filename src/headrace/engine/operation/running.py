@@ -343,6 +343,11 @@ def supervised(
 
 def run(app: App, *, carrier: CarrierName = SPARK, restart: Restart | str | None = None) -> None:
     """Run an app until SIGINT or SIGTERM; see `App.run`."""
+    if threading.current_thread() is not threading.main_thread():
+        raise InvalidPlan(
+            "app.run() waits for signals, which only the main thread of a program gets",
+            hint="In a thread, say running = app.start(), and running.stop() at the end.",
+        )
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature that signal needs

@@ -268,10 +268,20 @@ class SparkCarrier:
         except SPARK_ERRORS as error:
             self._forget_lost(error)
             raise explained(error)  # noqa: B904 -- it says itself whether it has a cause
+        if failed is not None and self._session_has_ended():
+            raise NotRunning(
+                "the Spark session of the app was stopped while the app ran",
+                detail="What was committed is complete, and the next start goes on from there.",
+                hint="Stop the app first: running.stop(), then spark.stop().",
+            )
         if failed is not None:
             raise explained(failed)
         if not active:
             raise NotRunning("the app is not running", hint="It was stopped; call app.start() again.")
+
+    def _session_has_ended(self) -> bool:
+        context = self.spark.sparkContext._jsc  # noqa: SLF001 -- None once Python has stopped it
+        return context is None or bool(context.sc().isStopped())
 
     def _forget_lost(self, error: BaseException) -> None:
         """Let the next session have a JVM of its own, if this one's is gone."""
@@ -313,7 +323,11 @@ class SparkCarrier:
 
         thread = threading.Thread(target=stop, name="headrace-stop", daemon=True)
         thread.start()
-        thread.join()
+        try:
+            thread.join()
+        except BaseException:  # Ctrl-C: the storage may be given back only once no epoch runs
+            thread.join()
+            raise
         if failed:
             raise failed[0]
 

@@ -24,6 +24,10 @@ _WORKER = re.compile(
     r"|[^\n]*SocketTimeoutException[^\n]*|[^\n]*FetchFailed[^\n]*"
     r"|[^\n]*Timed out while waiting for the Python worker[^\n]*"
 )
+_BROKEN = re.compile(
+    r"(?m)^(?:: )?(?:java\.[\w.]+Exception: )?(Broken pipe|Connection reset(?: by peer)?|Stream closed|Socket closed)$"
+)
+"""What the JVM says of a connection to a Python process that was killed; a user's `BrokenPipeError: …` is another."""
 _TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 _JAVA = re.compile(r"^.*\w(?:Exception|Error): ")
 _GONE = (Py4JError, ConnectionError, EOFError)
@@ -82,6 +86,9 @@ def _named(failed: BaseException) -> HeadraceError:
     worker = _WORKER.search(text)
     if worker is not None:
         return WorkerLost(_JAVA.sub("", worker[0].strip())[:200].rstrip("."))
+    broken = _BROKEN.search(text)
+    if broken is not None:
+        return WorkerLost(f"the connection to it broke ({broken[1]})")
     return SparkFailed(
         f"Spark ended the query: {_reason(text) or 'no reason given'}",
         hint="HEADRACE_TRACE=1 shows the whole trace.",

@@ -53,6 +53,7 @@ QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.ui.explainMode": "simple",  # each batch is explained, for a web page: another form takes 2 ms more
+    "spark.sql.streaming.stopTimeout": "0",  # none: who stops an app waits for its epoch
     "spark.sql.streaming.pollingDelay": "20ms",  # as without Spark; with 10 waiting takes a third of a core
 }
 

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql as words
 
-from headrace.base.errors import InvalidPlan
 from headrace.base.names import quote
 from headrace.connect.postgres.serving.reading import order_term, read
 from headrace.connect.postgres.storing.loading import Loader, Refusals
-from headrace.connect.postgres.storing.tables import NULLS_NOT_DISTINCT, Target
+from headrace.connect.postgres.storing.tables import NULLS_NOT_DISTINCT, Target, check_name
 from headrace.connect.postgres.storing.types import declared
 from headrace.views.digest import digest, row_hashes
 from headrace.views.store import WEIGHT
@@ -35,8 +34,6 @@ SCHEMA = "public"
 ROW_HASH = "_row_hash"
 _DELETED = "_deleted"
 _BATCH_ROWS = 100_000
-_LONGEST_NAME = 63
-"""Bytes; PostgreSQL cuts longer names off."""
 _WITHDRAW = """
 WITH gone AS MATERIALIZED (SELECT {columns}, count(*) AS _count FROM {staging} GROUP BY {columns}),
 found AS (
@@ -91,12 +88,7 @@ class ServedTable:
         for field in self.schema:
             declared(field.type)
         for what, name in [("view", self.name), *(("column", name) for name in self.target.columns.names)]:
-            if not name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
-                raise InvalidPlan(
-                    f"PostgreSQL cannot have a {what} named {name!r}",
-                    detail=f"A name has 1 to {_LONGEST_NAME} bytes, and no NUL.",
-                    hint=f"Give the {what} another name.",
-                )
+            check_name(what, name)
 
     def create(self, sql: psycopg.Connection) -> None:
         """Create the table."""

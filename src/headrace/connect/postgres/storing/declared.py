@@ -9,7 +9,7 @@ from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.connect.postgres.address import PostgresAddress, split_table
 from headrace.connect.postgres.storing.branch import PostgresBranch, check_two_phase
 from headrace.connect.postgres.storing.comparing import compare
-from headrace.connect.postgres.storing.tables import Target
+from headrace.connect.postgres.storing.tables import Target, check_name
 from headrace.connect.postgres.storing.types import declared
 from headrace.connect.postgres.storing.writer import SCHEMA, PostgresWriter, Stored, check, prepare
 from headrace.connect.sink import SharedSink, SharedWriter
@@ -49,6 +49,8 @@ def upsert(url: str, table: str, *, on_error: OnError = "fail") -> PostgresTable
     if on_error not in ("fail", "dead_letter"):
         raise InvalidArgument(f"on_error={on_error!r} is not known", hint='It is "fail" or "dead_letter".')
     schema, name = split_table(table)
+    for what, part in (("schema", schema), ("table", name)):
+        check_name(what, part)
     if schema == SCHEMA:
         raise InvalidPlan('the schema "headrace" is for marks', hint="Give the table another schema.")
     return PostgresTable(address=PostgresAddress.parse(url), schema=schema, table=name, on_error=on_error)
@@ -89,10 +91,11 @@ class PostgresTable(StoreSink, SharedSink):
         """Return the sink for the rows of a step.
 
         Raises:
-            InvalidPlan: the step is a table without a key, or a column has a type that PostgreSQL lacks.
+            InvalidPlan: the step is a table without a key, or a column has a type or a name that PostgreSQL lacks.
 
         """
         for field in schema:
+            check_name("column", field.name)
             declared(field.type)
         return super().for_step(schema=schema, key=key, is_table=is_table, sealed=sealed)
 

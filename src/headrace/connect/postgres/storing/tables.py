@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from psycopg import sql as words
 
+from headrace.base.errors import InvalidPlan
 from headrace.base.names import quote
 from headrace.connect.postgres.storing.types import declared, holds
 from headrace.connect.store import StoreDiffers
@@ -36,6 +37,25 @@ NULLS_NOT_DISTINCT = 15_00_00
 _CREATED = "INSERT INTO headrace.created VALUES (%s) ON CONFLICT DO NOTHING"
 _CREATE_LOCK = 7_242_011_983
 """The advisory lock under which we create what is missing."""
+
+
+_LONGEST_NAME = 63
+"""Bytes; PostgreSQL cuts longer names off."""
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that the server would change.
+
+    Raises:
+        InvalidPlan: it is too long or empty, or has a NUL.
+
+    """
+    if not name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+        raise InvalidPlan(
+            f"PostgreSQL cannot have a {what} named {name!r}",
+            detail=f"A name has 1 to {_LONGEST_NAME} bytes, and no NUL.",
+            hint=f"Give the {what} another name.",
+        )
 
 
 class _Column(NamedTuple):
