@@ -60,7 +60,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", ["signal", "atexit"])
+@pytest.mark.parametrize("way", ["signal", pytest.param("atexit", marks=pytest.mark.prove)])
 def test_a_program_on_spark_stops_its_app_by_a_signal_and_at_its_end(tmp_path, way):
     done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path, way], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

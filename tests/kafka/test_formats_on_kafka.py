@@ -95,7 +95,7 @@ def test_a_record_whose_key_cannot_be_read_is_a_dead_letter(broker, kind):
         found = [(row["id"], row["name"]) for row in driver.read("out")]
         reasons = {row["offset"]: row["reason"] for row in driver.read("keyed.dead")}
     assert reasons.pop(1) == 'its key cannot be read: the field id is no whole number: "x"'
-    assert found == [(7, "a"), *([(None, "c")] if kind == "stream" else []), (3, "d")]
+    assert sorted(found, key=str) == [(3, "d"), (7, "a"), *([(None, "c")] if kind == "stream" else [])]
     assert [*reasons] == ([] if kind == "stream" else [2])
 
 
