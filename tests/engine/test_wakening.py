@@ -52,6 +52,13 @@ def stored(driver, topic, *seconds, partition):
     return lambda: hr.Log(driver.storage / "log").topic(topic).append(rows(*seconds), partition=partition)
 
 
+def begun(driver):
+    """Let both partitions have a row."""
+    for partition in (0, 1):
+        driver.send("t", *rows(partition + 1), partition=partition)
+    driver.run()
+
+
 def spans(driver):
     return [(row["window_start"], row["n"]) for row in driver.read("counts")]
 
@@ -59,9 +66,7 @@ def spans(driver):
 def test_an_idle_partition_that_wakes_in_the_middle_of_an_epoch_is_not_late():
     meanwhile = Meanwhile()
     with Driver(counting(meanwhile, partitions=2, idle_after="30 s")) as driver:
-        driver.send("t", *rows(1), partition=0)
-        driver.send("t", *rows(2), partition=1)
-        driver.run()
+        begun(driver)
         driver.advance(31)
         driver.send("t", *rows(33), partition=1)
         driver.run()
@@ -77,9 +82,7 @@ def test_an_idle_partition_that_wakes_in_the_middle_of_an_epoch_is_not_late():
 def test_a_partition_with_rows_is_not_idle_because_the_epoch_took_long():
     meanwhile = Meanwhile()
     with Driver(counting(meanwhile, partitions=2, idle_after="30 s")) as driver:
-        driver.send("t", *rows(1), partition=0)
-        driver.send("t", *rows(2), partition=1)
-        driver.run()
+        begun(driver)
 
         def long():
             stored(driver, "t", 5, partition=0)()

@@ -171,27 +171,28 @@ class Running:
             NotRunning: a function that an epoch calls wants to stop the app.
 
         """
-        if not self._stopped and self._carrier.in_epoch:
+        if self._stopped:
+            return
+        if self._carrier.in_epoch:
             raise NotRunning(
                 "an epoch that runs cannot stop its app: it would wait for itself",
                 hint="Set a threading.Event in the function, and call stop() where the program waits for it.",
             )
-        if not self._stopped:
-            self._stopped = True
-            try:
-                self._cleaning.stop()
-                self._feeds.stop()
-                self._engine.publisher.stopping.set()
-                self._carrier.stop()
-                with suppress(OSError):  # then the next start does it
-                    self._engine.settle()
-                if self.owns_storage and not self._state.failed:
-                    self._state.set("stopped")
-                self._final = self.status()
-            finally:
-                self._engine.close()
-                if self.owns_storage:
-                    self._state.storage.release()
+        self._stopped = True
+        try:
+            self._cleaning.stop()
+            self._feeds.stop()
+            self._engine.publisher.stopping.set()
+            self._carrier.stop()
+            with suppress(OSError):  # then the next start does it
+                self._engine.settle()
+            if self.owns_storage and not self._state.failed:
+                self._state.set("stopped")
+            self._final = self.status()
+        finally:
+            self._engine.close()
+            if self.owns_storage:
+                self._state.storage.release()
 
     def abandon(self) -> None:
         """Close what a failure has left, whatever else fails; the storage stays locked for the next start."""
